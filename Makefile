@@ -1,0 +1,80 @@
+# `make` alone lists the targets. Each sets up what it needs; the virtual environment is made once for each state of
+# requirements.lock and pyproject.toml.
+
+SHELL := bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv demo test repro snakemake ui lint lock clean
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(abspath $(VENV))/bin
+STAMP := $(VENV)/installed-$(shell cat requirements.lock pyproject.toml | cksum | cut -d ' ' -f 1)
+DEMO := work/demo
+
+# Both engines start `python -m bleuprint …`: this must be the environment's python, not the system's.
+export PATH := $(BIN):$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+venv: $(STAMP)  ## install everything, at the releases of requirements.lock, into .venv
+
+$(STAMP):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "$$($(PYTHON) --version) is too old: 3.11 or newer is needed (make PYTHON=python3.12)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -qq --constraint requirements.lock "$$(grep '^torch==' requirements.lock)"
+	$(BIN)/python -m pip install -qq --requirement requirements.lock
+	$(BIN)/python -m pip install -qq --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# A clone, so that params.yaml, results/ and reports/ here stay as they are; where git knows nothing, a copy. PYTHONPATH:
+# the clone runs its own code, not the code here that is installed in .venv.
+demo: $(STAMP)  ## the toy table from nothing, in a clone: two minutes
+	rm -rf $(DEMO)
+	mkdir -p $(DEMO)
+	if [ -e .git ] && git rev-parse --quiet --verify HEAD >/dev/null; then git clone --quiet . $(DEMO); else \
+	  tar -cf - --exclude=./.git --exclude=./.venv --exclude=./data --exclude=./runs --exclude=./work . | tar -xf - -C $(DEMO) && \
+	  printf '[core]\n    no_scm = true\n' >$(DEMO)/.dvc/config.local; fi
+	cd $(DEMO) && export PYTHONPATH=src && python -m bleuprint use demo && dvc repro
+	@echo
+	@sed -n '/^## Results/,/^## Metrics/p' $(DEMO)/reports/demo/results.md | grep '^|'
+	@echo
+	@echo "The report is $(DEMO)/reports/demo/results.md, its figures are beside it."
+
+test: $(STAMP)  ## all tests, with the toy table under both engines
+	python -m pytest
+
+repro: $(STAMP)  ## the active table by DVC (BLEUPRINT_MIRROR=file:///… where there is no internet)
+	dvc repro
+	@# Snakemake remembers nothing of what DVC ran: without this it would plan by file times and miss changed parameters.
+	snakemake --touch --forceall --quiet all
+
+snakemake: $(STAMP)  ## the active table by Snakemake, which commits to DVC what it ran
+	snakemake --cores 2
+
+ui: $(STAMP)  ## losses and scores in the browser, while they grow: http://127.0.0.1:5000
+	python -m bleuprint ui
+
+lint: $(STAMP)  ## style, types, both engines' own checks
+	ruff check .
+	ruff format --check .
+	snakefmt --check Snakefile workflow/rules/*.smk
+	snakemake --lint
+	mypy
+
+# torch's line and the words above it are kept; raise its release by hand.
+lock: $(STAMP)  ## resolve pyproject.toml anew into requirements.lock
+	mkdir -p work/lock
+	grep '^torch==' requirements.lock >work/lock/torch.txt
+	pip-compile --quiet --upgrade --extra dev --build-deps-for editable \
+	  --unsafe-package torch --unsafe-package pip --constraint work/lock/torch.txt --strip-extras --no-header --no-annotate \
+	  --no-emit-index-url --no-emit-find-links --no-emit-options --output-file work/lock/others.txt pyproject.toml
+	{ sed '/^torch==/q' requirements.lock; grep '^[a-z]' work/lock/others.txt; } >work/lock/requirements.lock
+	mv work/lock/requirements.lock requirements.lock
+
+clean:  ## remove logs, the demo and the tools' caches; data, runs and unfinished trainings stay
+	rm -rf work/demo work/lock work/logs work/benchmarks dvc_plots .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
