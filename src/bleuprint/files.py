@@ -1,0 +1,77 @@
+"""Files and directories that appear whole or not at all."""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a sibling of `path`, flush it to the disk and put it in place; on failure the old file stays."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_stale(path)
+    partial = partial_of(path)
+    try:
+        write(partial)
+        sync(partial)
+        if path.exists():
+            partial.chmod(path.stat().st_mode)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a UTF-8 file with "\\n" ends: another reader sees the old or the new text."""
+    write_atomically(path, lambda partial: partial.write_text(text, encoding="utf-8", newline="\n"))
+
+
+@contextmanager
+def atomic_directory(out: Path) -> Iterator[Path]:
+    """Yield an empty sibling of `out` to build in, and put it in the place of `out` when the block ends well."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    remove_stale(out)
+    partial, old = partial_of(out), out.with_name(f"{out.name}.partial-old")
+    partial.mkdir()
+    try:
+        yield partial
+        for path in (*partial.rglob("*"), partial):
+            sync(path)
+        if out.exists():
+            out.rename(old)  # a rename does not replace a directory that holds something
+        partial.rename(out)
+        sync(out.parent)
+    finally:
+        for leftover in (partial, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def partial_of(path: Path) -> Path:
+    """Return the sibling in which this process builds `path`; git and DVC ignore such names."""
+    return path.with_name(f"{path.name}.partial-{os.getpid()}")
+
+
+def remove_stale(path: Path) -> None:
+    """Remove what a killed process left of `path`."""
+    for stale in path.parent.glob(f"{path.name}.partial-*"):
+        if stale.is_dir():
+            shutil.rmtree(stale)
+        else:
+            stale.unlink()
+
+
+def sync(path: Path) -> None:
+    """Flush a file or directory to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the hexadecimal sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

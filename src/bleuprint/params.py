@@ -1,0 +1,404 @@
+"""params.yaml as strict, frozen models.
+
+Nothing here has a default: every number stands once, in params.yaml. The file is read as YAML 1.2 by ruamel, because
+`dvc exp run -S` writes 1e-05, which a YAML 1.1 reader takes for a string.
+"""
+
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from bleuprint.mistakes import describe_mistakes, suggest
+
+PARAMS_FILE = Path("params.yaml")
+TABLES_DIR = Path("workflow/tables")
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+RelativePath = Annotated[str, AfterValidator(lambda path: check_relative(path))]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+MirrorUrl = Annotated[str, Field(pattern=r"^(https?|file)://.+")]
+# Strict: "200" is no number, yes is no boolean in YAML 1.2, and true is not 1.
+Flag = Annotated[bool, Field(strict=True)]
+Seed = Annotated[int, Field(ge=0, strict=True)]
+Count = Annotated[int, Field(ge=1, strict=True)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
+Section = TypeVar("Section", bound="Strict")
+Probability = Annotated[float, Field(ge=0, lt=1, strict=True)]
+
+
+class Strict(BaseModel):
+    """A section of params.yaml: no unknown keys, no coercion across kinds, no later changes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def check_relative(path: str) -> str:
+    """Return a path that stays below where it is joined to; ValueError on any other."""
+    if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts or not path:
+        raise ValueError(f"{path!r} is not a relative path without ..")
+    return path
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+class Splits(Strict):
+    train: Name
+    validation: Name
+    tests: Annotated[tuple[Name, ...], Field(min_length=1)]
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return (self.train, self.validation, *self.tests)
+
+
+class MirroredFile(Strict):
+    path: RelativePath
+    sha256: Sha256
+
+
+class MirroredDataset(Strict):
+    """Files that are downloaded from the first mirror that has them, and verified."""
+
+    kind: Literal["mirrored"]
+    mirrors: tuple[MirrorUrl, ...]
+    splits: Splits
+    files: dict[Name, MirroredFile]
+
+    @property
+    def module(self) -> str:
+        """Name of the module of bleuprint that makes this data set."""
+        return "corpus"
+
+
+class GeneratedDataset(Strict):
+    """Sentence pairs drawn from the project's own grammar."""
+
+    kind: Literal["generated"]
+    seed: Seed
+    splits: Splits
+    pairs: dict[Name, Count]
+
+    @property
+    def module(self) -> str:
+        """Name of the module of bleuprint that makes this data set."""
+        return "toy"
+
+    @model_validator(mode="after")
+    def check_pairs(self) -> "GeneratedDataset":
+        if set(self.pairs) != set(self.splits.all):
+            raise ValueError(f"pairs must name exactly the splits {', '.join(self.splits.all)}")
+        return self
+
+
+Dataset = Annotated[MirroredDataset | GeneratedDataset, Field(discriminator="kind")]
+
+
+class WordsTokenizer(Strict):
+    """spaCy words, one vocabulary per language."""
+
+    kind: Literal["words"]
+    lowercase: Flag
+    min_frequency: Count
+
+
+class BpeTokenizer(Strict):
+    """Joint BPE of `text`: `lc-tok` (lower-cased, normalised, tokenised, escaped) or the `raw` cased text."""
+
+    kind: Literal["bpe"]
+    text: Literal["lc-tok", "raw"]
+    merges: Count
+
+
+Tokenizer = Annotated[WordsTokenizer | BpeTokenizer, Field(discriminator="kind")]
+
+
+class Corpus(Strict):
+    dataset: Name
+    source: Name
+    target: Name
+    source_marks: Literal["both", "end", "none"]
+    tokenizer: Tokenizer
+
+    @property
+    def cased(self) -> bool:
+        """Whether hypotheses carry case, so that a cased BLEU means something."""
+        if isinstance(self.tokenizer, WordsTokenizer):
+            return not self.tokenizer.lowercase
+        return self.tokenizer.text == "raw"
+
+
+# --- experiments ------------------------------------------------------------------------------------------------------
+
+
+class TransformerModel(Strict):
+    """Vaswani et al. 2017; built by models/transformer.py."""
+
+    kind: Literal["transformer"]
+    norm: Literal["post", "pre"]
+    d_model: Count
+    d_ff: Count
+    n_heads: Count
+    n_layers: Count
+    max_positions: Count
+    tie_embeddings: Literal["none", "all"]
+    scale_embeddings: Flag
+    embedding_dropout: Probability
+    residual_dropout: Probability
+    attention_dropout: Probability
+    ffn_dropout: Probability
+    output_bias: Flag
+    norm_eps: Positive
+    init: Literal["fairseq", "xavier_uniform", "kaiming_uniform"]
+
+    @model_validator(mode="after")
+    def check_sizes(self) -> "TransformerModel":
+        if self.d_model % self.n_heads:
+            raise ValueError(f"d_model {self.d_model} is not divisible by n_heads {self.n_heads}")
+        if self.d_model % 2:
+            raise ValueError(f"d_model {self.d_model} is odd: sinusoidal positions need sine and cosine pairs")
+        return self
+
+
+class TokenBatches(Strict):
+    """Sentences of similar length until the padded batch holds max_tokens on its longer side."""
+
+    kind: Literal["tokens"]
+    max_tokens: Count
+    batches_per_step: Count
+
+
+class SentenceBatches(Strict):
+    """A fixed number of sentences; sorted by length within pools of `pool_batches` batches."""
+
+    kind: Literal["sentences"]
+    sentences: Count
+    pool_batches: Count
+    batches_per_step: Count
+
+
+Batches = Annotated[TokenBatches | SentenceBatches, Field(discriminator="kind")]
+
+
+class InverseSqrtSchedule(Strict):
+    """Linear to lr over warmup_steps, then lr * sqrt(warmup_steps / step)."""
+
+    kind: Literal["inverse_sqrt"]
+    lr: Positive
+    warmup_steps: Count
+
+
+class NoamSchedule(Strict):
+    """Vaswani et al. 2017, section 5.3: factor * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)."""
+
+    kind: Literal["noam"]
+    factor: Positive
+    warmup_steps: Count
+
+
+class PlateauSchedule(Strict):
+    """lr, times `factor` when validation has not improved for `patience_epochs`; watched after warmup_epochs."""
+
+    kind: Literal["plateau"]
+    lr: Positive
+    factor: Annotated[float, Field(gt=0, lt=1, strict=True)]
+    patience_epochs: Annotated[int, Field(ge=0, strict=True)]
+    warmup_epochs: Annotated[int, Field(ge=0, strict=True)]
+
+
+Schedule = Annotated[InverseSqrtSchedule | NoamSchedule | PlateauSchedule, Field(discriminator="kind")]
+
+
+class Optimizer(Strict):
+    """Adam; weight_decay is the coupled L2 penalty; clip_norm null leaves gradients as they are."""
+
+    betas: tuple[Probability, Probability]
+    eps: Positive
+    weight_decay: NonNegative
+    clip_norm: Positive | None
+
+
+class Train(Strict):
+    precision: Literal["fp32", "bf16"]
+    label_smoothing: Probability
+    batches: Batches
+    schedule: Schedule
+    optimizer: Optimizer
+    max_steps: Count
+    patience_epochs: Count
+    keep_last: Count
+    checkpoint_every_steps: Count
+    log_every_steps: Count
+
+
+class Average(Strict):
+    last: Count
+
+
+class LengthPenalty(Strict):
+    """`gnmt` (the paper): score / ((5 + length) / 6)^alpha; `length`: score / length^alpha. Both count the end."""
+
+    kind: Literal["gnmt", "length"]
+    alpha: NonNegative
+
+
+class Decode(Strict):
+    search: Literal["greedy", "beam"]
+    beam: Count
+    length_penalty: LengthPenalty
+    max_extra_tokens: Count
+    max_batch_tokens: Count
+
+    @model_validator(mode="after")
+    def check_beam(self) -> "Decode":
+        if self.search == "greedy" and self.beam != 1:
+            raise ValueError(f"greedy search has beam 1, not {self.beam}")
+        return self
+
+
+class Experiment(Strict):
+    corpus: Name
+    model: TransformerModel
+    train: Train
+    average: Average
+    decode: Decode
+
+    @model_validator(mode="after")
+    def check_average(self) -> "Experiment":
+        if self.average.last > self.train.keep_last:
+            raise ValueError(f"average.last {self.average.last} is more than train.keep_last {self.train.keep_last}")
+        return self
+
+
+# --- the whole file ---------------------------------------------------------------------------------------------------
+
+
+class Machine(Strict):
+    device: Literal["auto", "cpu", "cuda"]
+    threads: Count
+
+
+class Scoring(Strict):
+    bootstrap_resamples: Annotated[int, Field(ge=2, strict=True)]
+    bootstrap_seed: Seed
+
+
+class Run(Strict):
+    """One experiment with one seed; the last three repeat what the experiment says, where dvc.yaml can reach it."""
+
+    experiment: Name
+    seed: Seed
+    dataset: Name
+    corpus: Name
+    model: Name
+
+
+class InputDataset(Strict):
+    module: Name
+
+
+class InputCorpus(Strict):
+    dataset: Name
+
+
+class Inputs(Strict):
+    datasets: dict[Name, InputDataset]
+    corpora: dict[Name, InputCorpus]
+
+
+class Table(Strict):
+    """workflow/tables/{name}.yaml: a set of runs that are reported together."""
+
+    title: str
+    runs: Annotated[tuple[Name, ...], Field(min_length=1)]
+
+
+class Params(Strict):
+    table: Name
+    inputs: Inputs
+    runs: dict[Name, Run]
+    machine: Machine
+    scoring: Scoring
+    datasets: dict[Name, Dataset]
+    corpora: dict[Name, Corpus]
+    experiments: dict[Name, Experiment]
+
+    @model_validator(mode="after")
+    def check_names(self) -> "Params":
+        for name, corpus in self.corpora.items():
+            choose("dataset", corpus.dataset, self.datasets, f"corpora.{name}.dataset: ")
+        for name, experiment in self.experiments.items():
+            choose("corpus", experiment.corpus, self.corpora, f"experiments.{name}.corpus: ")
+        expected = self.derive(tuple(self.runs))
+        for key in ("runs", "inputs"):
+            if getattr(self, key) != expected[key]:
+                raise ValueError(
+                    f"{key} does not follow from the table's runs and their experiments; "
+                    f"rewrite it with: python -m bleuprint use {self.table}"
+                )
+        return self
+
+    def derive(self, runs: tuple[str, ...]) -> dict:
+        """Return `inputs` and `runs` as they must stand in params.yaml for these run names, e.g. ("tiny-1",)."""
+        found = {name: self.run_named(name) for name in runs}
+        corpora = {run.corpus: InputCorpus(dataset=self.corpora[run.corpus].dataset) for run in found.values()}
+        datasets = {c.dataset: InputDataset(module=self.datasets[c.dataset].module) for c in corpora.values()}
+        return {"inputs": Inputs(datasets=datasets, corpora=corpora), "runs": found}
+
+    def run_named(self, name: str) -> Run:
+        """Return the run `EXPERIMENT-SEED`; ValueError lists the experiments where the name is none."""
+        experiment, _, seed = name.rpartition("-")
+        if experiment not in self.experiments or not seed.isdecimal() or str(int(seed)) != seed:
+            known = suggest(name, [run for run in self.runs if run != name], "in the active table")
+            raise ValueError(
+                f"unknown run {name!r}{known}; any EXPERIMENT-SEED, such as tiny-2, is one; "
+                f"experiments: {', '.join(self.experiments)}"
+            )
+        recipe = self.experiments[experiment]
+        dataset = self.corpora[recipe.corpus].dataset
+        return Run(
+            experiment=experiment, seed=int(seed), dataset=dataset, corpus=recipe.corpus, model=recipe.model.kind
+        )
+
+
+def choose(kind: str, name: str, choices: dict, prefix: str = "") -> None:
+    """Raise ValueError naming the valid choices unless `name` is one of them."""
+    if name not in choices:
+        raise ValueError(f"{prefix}unknown {kind} {name!r}{suggest(name, choices)}")
+
+
+def read_yaml(path: Path) -> dict:
+    """Return the mapping in a YAML 1.2 file as plain Python objects; ValueError names the file and the place."""
+    try:
+        data = YAML(typ="safe", pure=True).load(path)
+    except FileNotFoundError:
+        raise ValueError(f"{path} does not exist in {Path.cwd()}; run from the project's root") from None
+    except (YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(data, dict):
+        raise ValueError(f"{path} holds no mapping")
+    return data
+
+
+def load_params(path: Path = PARAMS_FILE) -> Params:
+    """Read params.yaml; ValueError names file, key, value and the valid choices."""
+    return validate(Params, read_yaml(path), path)
+
+
+def load_table(name: str, directory: Path = TABLES_DIR) -> Table:
+    """Read workflow/tables/{name}.yaml; ValueError lists the tables where there is none of that name."""
+    choose("table", name, {path.stem: path for path in sorted(directory.glob("*.yaml"))})
+    path = directory / f"{name}.yaml"
+    return validate(Table, read_yaml(path), path)
+
+
+def validate(model: type[Section], data: dict, path: Path) -> Section:
+    """Return `data` as `model`; ValueError has one line per mistake."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise ValueError("\n".join(f"{path}: {line}" for line in describe_mistakes(error, model))) from None

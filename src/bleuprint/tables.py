@@ -1,0 +1,74 @@
+"""The active table of params.yaml: `use` rewrites its three keys and leaves every other byte as it is."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
+from ruamel.yaml.nodes import MappingNode
+
+from bleuprint.files import write_text
+from bleuprint.params import PARAMS_FILE, TABLES_DIR, Params, Table, load_table, read_yaml, validate
+
+ACTIVE_KEYS = ("table", "inputs", "runs")
+
+
+def use(name: str, params_file: Path = PARAMS_FILE, tables: Path = TABLES_DIR) -> bool:
+    """Make workflow/tables/{name}.yaml the active table of params.yaml; return whether the file changed.
+
+    Raises ValueError, with the file untouched, for an unknown table, a run without experiment, or invalid parameters.
+    """
+    data = read_yaml(params_file)
+    active = active_section(name, load_table(name, tables), data, params_file)
+    if {key: data.get(key) for key in ACTIVE_KEYS} == active:
+        return False
+    text = params_file.read_bytes().decode("utf-8")
+    changed = replace_blocks(text, active, params_file)
+    assert YAML(typ="safe", pure=True).load(changed) == {**data, **active}, "use changed more than the active table"
+    write_text(params_file.resolve(), changed)
+    return True
+
+
+def active_section(name: str, table: Table, data: dict, params_file: Path) -> dict[str, Any]:
+    """Return `table`, `inputs` and `runs` for a table; what stands there now may be out of date and is not read."""
+    recipes = {**data, "table": name, "inputs": {"datasets": {}, "corpora": {}}, "runs": {}}
+    params = validate(Params, recipes, params_file)
+    try:
+        derived = params.derive(table.runs)
+    except ValueError as error:
+        raise ValueError(f"table {name}: {error}") from None
+    runs = {run: spec.model_dump() for run, spec in derived["runs"].items()}
+    return {"table": name, "inputs": derived["inputs"].model_dump(), "runs": runs}
+
+
+def replace_blocks(text: str, blocks: dict[str, Any], path: Path) -> str:
+    """Return `text` with the values of some top-level keys replaced; ValueError where a key is missing."""
+    yaml = YAML(typ="safe", pure=True)
+    document = yaml.compose(text)
+    assert isinstance(document, MappingNode), "read_yaml has refused the file"
+    # A block's own end lies behind the comments that follow it: what counts is the end of its last visible token.
+    ends = [token.end_mark.index for token in yaml.scan(text) if token.end_mark.index > token.start_mark.index]
+    places = {
+        key.value: (key.start_mark.index, max(end for end in ends if end <= value.end_mark.index))
+        for key, value in document.value
+    }
+    for key in blocks:
+        if key not in places:
+            raise ValueError(f"{path}: {key} is missing")
+    for key in sorted(blocks, key=places.__getitem__, reverse=True):
+        start, end = places[key]
+        text = text[:start] + render({key: blocks[key]}) + text[end:]
+    return text
+
+
+def render(block: dict[str, Any]) -> str:
+    """Return one key and its value as YAML: mappings of scalars on one line, all others one key a line."""
+    yaml = YAML()
+    yaml.default_flow_style = None
+    yaml.width = 10_000
+    outer = CommentedMap(block)
+    outer.fa.set_block_style()
+    stream = io.StringIO()
+    yaml.dump(outer, stream)
+    return stream.getvalue().removesuffix("\n")

@@ -1,0 +1,210 @@
+"""params.yaml is read strictly, and what is wrong in it is said in words of the file."""
+
+import copy
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from bleuprint.params import Params, load_params, load_table, read_yaml, validate
+
+ROOT = Path(__file__).parents[2]
+FILE = Path("params.yaml")
+REMOVE = object()
+
+
+@pytest.fixture(scope="module")
+def original() -> dict[str, Any]:
+    return read_yaml(ROOT / FILE)
+
+
+def changed(data: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """Return a copy with the value at a /-separated key replaced, or removed."""
+    data = copy.deepcopy(data)
+    *path, last = key.split("/")
+    section: Any = data
+    for part in path:
+        section = section[part]
+    if value is REMOVE:
+        del section[last]
+    else:
+        section[last] = value
+    return data
+
+
+TRAIN = "experiments/toy/train"
+MISTAKES: list[tuple[str, Any, str]] = [
+    (f"{TRAIN}/schedule/lr", -1, "experiments.toy.train.schedule.lr is -1: it should be greater than 0"),
+    (f"{TRAIN}/schedule/lr", float("nan"), "experiments.toy.train.schedule.lr is nan: it should be a finite number"),
+    (
+        f"{TRAIN}/schedule/wamup_steps",
+        5,
+        "experiments.toy.train.schedule.wamup_steps is not a known key (did you mean warmup_steps?); "
+        "valid in experiments.toy.train.schedule: kind, lr, warmup_steps",
+    ),
+    (
+        f"{TRAIN}/schedule/kind",
+        "noan",
+        "experiments.toy.train.schedule.kind is 'noan' (did you mean noam?); valid: inverse_sqrt, noam, plateau",
+    ),
+    (
+        f"{TRAIN}/schedule/kind",
+        REMOVE,
+        "experiments.toy.train.schedule.kind is missing; valid: inverse_sqrt, noam, plateau",
+    ),
+    (f"{TRAIN}/schedule", 3, "experiments.toy.train.schedule is 3: it should be a mapping"),
+    (f"{TRAIN}/optimizer/betas", 0.9, "experiments.toy.train.optimizer.betas is 0.9: it should be a list"),
+    (f"{TRAIN}/optimizer/betas", [0.9], "experiments.toy.train.optimizer.betas.1 is missing"),
+    (f"{TRAIN}/max_steps", REMOVE, "experiments.toy.train.max_steps is missing"),
+    (f"{TRAIN}/precision", "fp31", "experiments.toy.train.precision is 'fp31' (did you mean fp32?); valid: fp32, bf16"),
+    ("experiments/toy/model", None, "experiments.toy.model is None: it should be a mapping"),
+    ("experiments/toy/model/n_heads", 7, "experiments.toy.model: d_model 64 is not divisible by n_heads 7"),
+    (
+        "experiments/toy/decode/length_penalty/length",  # the name of a kind, but no key
+        1,
+        "experiments.toy.decode.length_penalty.length is not a known key; "
+        "valid in experiments.toy.decode.length_penalty: kind, alpha",
+    ),
+    ("experiments/toy/average/last", 99, "experiments.toy: average.last 99 is more than train.keep_last 3"),
+    (
+        "experiments/toy/corpus",
+        "toy-word",
+        "experiments.toy.corpus: unknown corpus 'toy-word' (did you mean toy-words?)",
+    ),
+    ("experiments/a b", {}, "experiments.a b is 'a b': it should match pattern"),
+    (
+        "datasets/multi30k/files/train.en/sha256",
+        "12",
+        "datasets.multi30k.files.train.en.sha256 is '12': it should match",
+    ),
+    (
+        "datasets/multi30k/files/train.en/path",
+        "../x",
+        "datasets.multi30k.files.train.en.path: '../x' is not a relative",
+    ),
+    (
+        "datasets/multi30k/splits/tests",
+        [],
+        "datasets.multi30k.splits.tests is []: the list should have at least 1 item",
+    ),
+    ("datasets/toy/pairs", {"train": 1}, "datasets.toy: pairs must name exactly the splits train, val, test"),
+    (
+        "corpora/toy-words/dataset",
+        "toi",
+        "corpora.toy-words.dataset: unknown dataset 'toi' (did you mean toy?); valid: ",
+    ),
+    ("corpora/toy-words/tokenizer/kind", "bpe", "corpora.toy-words.tokenizer.text is missing"),
+    ("scoring", REMOVE, "scoring is missing"),
+    (
+        "experimentz",
+        {},
+        "experimentz is not a known key (did you mean experiments?); "
+        "valid: table, inputs, runs, machine, scoring, datasets, corpora, experiments",
+    ),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "message"), MISTAKES)
+def test_a_mistake_is_named_with_its_key_value_and_what_is_valid(
+    original: dict[str, Any], key: str, value: Any, message: str
+) -> None:
+    with pytest.raises(ValueError, match="^" + re.escape(f"params.yaml: {message}")):
+        validate(Params, changed(original, key, value), FILE)
+
+
+def test_several_mistakes_have_a_line_each(original: dict[str, Any]) -> None:
+    data = changed(changed(original, f"{TRAIN}/max_steps", 0), "machine/threads", -2)
+    with pytest.raises(ValueError, match="machine") as caught:
+        validate(Params, data, FILE)
+    assert str(caught.value).split("\n") == [
+        "params.yaml: machine.threads is -2: it should be greater than or equal to 1",
+        "params.yaml: experiments.toy.train.max_steps is 0: it should be greater than or equal to 1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (f"{TRAIN}/max_steps", "200"),
+        (f"{TRAIN}/max_steps", 200.0),
+        (f"{TRAIN}/max_steps", True),
+        (f"{TRAIN}/schedule/lr", "1e-3"),
+        ("experiments/toy/model/scale_embeddings", "yes"),
+        ("experiments/toy/model/scale_embeddings", 1),
+        ("table", 1),
+    ],
+)
+def test_nothing_is_coerced(original: dict[str, Any], key: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{key.replace('/', '.')} is {value!r}: it should be a valid"):
+        validate(Params, changed(original, key, value), FILE)
+
+
+# --- the file --------------------------------------------------------------------------------------------------------
+
+
+def test_the_numbers_are_those_of_the_file_and_stay(original: dict[str, Any]) -> None:
+    params = load_params(ROOT / FILE)
+    assert params.model_dump(mode="json") == original
+    with pytest.raises(ValidationError, match="frozen"):
+        params.machine.threads = 3
+
+
+def test_a_float_as_dvc_writes_it_is_a_float(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    path.write_text("lr: 1e-05\n")
+    assert read_yaml(path) == {"lr": 1e-5}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [1\n", "is not valid YAML"),
+        ("a: 1\na: 2\n", "is not valid YAML.*duplicate key"),
+        ("- 1\n", "holds no mapping"),
+    ],
+)
+def test_a_file_that_is_no_mapping_is_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / FILE
+    path.write_text(text)
+    with pytest.raises(ValueError, match=re.escape(str(path)) + ".*" + message):
+        load_params(path)
+
+
+def test_outside_of_the_project_it_says_where_to_go(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"does not exist in .*; run from the project's root"):
+        load_params(tmp_path / FILE)
+
+
+# --- runs and tables -------------------------------------------------------------------------------------------------
+
+
+def test_any_experiment_with_any_seed_is_a_run() -> None:
+    params = load_params(ROOT / FILE)
+    run = params.run_named("tiny-cased-12")
+    assert (run.experiment, run.seed, run.corpus, run.model) == ("tiny-cased", 12, "multi30k-cased-bpe", "transformer")
+
+
+@pytest.mark.parametrize("name", ["tiny", "tiny-", "tiny-01", "tiny-x", "tinny-1", "-1", "tiny-1/../x"])
+def test_an_unknown_run_lists_runs_and_experiments(name: str) -> None:
+    params = load_params(ROOT / FILE)
+    with pytest.raises(ValueError, match=f"unknown run {name!r}") as caught:
+        params.run_named(name)
+    assert f"in the active table: {', '.join(params.runs)};" in str(caught.value)
+    assert str(caught.value).endswith(f"experiments: {', '.join(params.experiments)}")
+
+
+@pytest.mark.parametrize("key", ["runs", "inputs/corpora", "inputs/datasets"])
+def test_runs_and_inputs_that_do_not_follow_from_the_table_say_how_to_mend_it(
+    original: dict[str, Any], key: str
+) -> None:
+    with pytest.raises(ValueError, match=f"rewrite it with: python -m bleuprint use {original['table']}"):
+        validate(Params, changed(original, key, {}), FILE)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "workflow/tables").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_table_has_runs_that_exist(path: Path) -> None:
+    params = load_params(ROOT / FILE)
+    table = load_table(path.stem, path.parent)
+    assert list(params.derive(table.runs)["runs"]) == list(table.runs)
