@@ -1,0 +1,105 @@
+"""What a training leaves in its work directory so that the next process goes on from there, bit for bit."""
+
+import logging
+import math
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from bleuprint.checkpoint import load_into, load_state, save_state, save_weights, weights_of
+from bleuprint.history import rewrite_metrics
+from bleuprint.params import Train
+
+if TYPE_CHECKING:
+    from bleuprint.models.transformer import Transformer
+
+logger = logging.getLogger(__name__)
+
+STATE = "state.pt"
+
+
+@dataclass
+class Progress:
+    """Where a run stands: with weights, optimizer and random state, all that resuming needs."""
+
+    epoch: int = 1  # the epoch under way, from 1
+    epoch_steps: int = 0  # updates done in it
+    step: int = 0  # updates done in all
+    epoch_loss: float = 0.0  # sum over the tokens since the epoch began
+    epoch_tokens: int = 0
+    window_loss: float = 0.0  # the same since the last line of metrics.jsonl
+    window_tokens: int = 0
+    best: float = math.inf  # lowest validation loss
+    bad_epochs: int = 0  # since then
+    plateau_factor: float = 1.0
+    plateau_best: float = math.inf
+    plateau_bad_epochs: int = 0
+    seconds: float = 0.0  # spent training, over all processes
+
+
+class Learner(NamedTuple):
+    """A model with its optimizer, on a device."""
+
+    model: "Transformer"
+    optimizer: torch.optim.Adam
+    device: torch.device
+    train: Train
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """Return the context of forward passes: bf16 products with fp32 master weights, or plain fp32."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.train.precision == "bf16")
+
+
+def keep_weights(learner: Learner, progress: Progress, loss: float, keep_last: int, work: Path) -> None:
+    """Write the weights at the end of an epoch, forget those older than keep_last epochs, note the best."""
+    weights = weights_of(learner.model)
+    save_weights(weights, work / "weights" / f"step-{progress.step:08d}.safetensors")
+    for old in sorted((work / "weights").glob("step-*.safetensors"))[:-keep_last]:
+        old.unlink()
+    if loss < progress.best:
+        save_weights(weights, work / "weights" / f"best-{progress.step:08d}.safetensors")
+
+
+def save_progress(learner: Learner, progress: Progress, work: Path) -> None:
+    """Write the state from which the run resumes; only then forget the best weights before the present ones."""
+    random = {"cpu": torch.get_rng_state()}
+    if learner.device.type == "cuda":
+        random["cuda"] = torch.cuda.get_rng_state()
+    state = {
+        "progress": asdict(progress),
+        "weights": weights_of(learner.model),
+        "optimizer": learner.optimizer.state_dict(),
+        "random": random,
+    }
+    save_state(state, work / STATE)
+    for old in sorted((work / "weights").glob("best-*.safetensors"))[:-1]:
+        old.unlink()
+
+
+def resume(learner: Learner, work: Path) -> Progress:
+    """Continue from the state in `work`, dropping what was written after it; a fresh Progress where there is none."""
+    path = work / STATE
+    progress = Progress()
+    if path.exists():
+        state = load_state(path)
+        progress = Progress(**state["progress"])
+        with torch.no_grad():
+            load_into(learner.model, state["weights"], path)
+        learner.optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["random"]["cpu"])
+        if learner.device.type == "cuda":
+            torch.cuda.set_rng_state(state["random"]["cuda"])
+        logger.info("resuming after step %d in epoch %d", progress.step, progress.epoch)
+    drop_later(progress, work)
+    return progress
+
+
+def drop_later(progress: Progress, work: Path) -> None:
+    """Remove weights and metrics that a killed process wrote after its last saved state."""
+    for file in (work / "weights").glob("*-*.safetensors"):
+        if int(file.stem.split("-")[1]) > progress.step:
+            file.unlink()
+    rewrite_metrics(work, progress.step, progress.epoch)
