@@ -1,0 +1,133 @@
+"""Where a result comes from: what can differ between two machines that give the same bytes.
+
+`results/{run}.json` holds what is reproducible, hashes of the deciding files included; `results/{run}.provenance.json`
+holds the rest: commit, times, machine, versions, speed.
+"""
+
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from bleuprint.files import sha256_of
+
+LIBRARIES = (
+    "bleuprint", "torch", "numpy", "safetensors", "tokenizers", "sacremoses", "spacy", "sacrebleu", "dvc", "snakemake",
+    "mlflow",
+)  # fmt: skip
+# What the graph itself writes and git tracks: a run in progress must not call its own checkout changed.
+GENERATED = ("results", "reports", "dvc.lock")
+COMMAND_SECONDS = 20  # git or nvidia-smi that does not answer by then counts as absent
+
+
+def collect(started: datetime, threads: int, train_metrics: Path, root: Path = Path()) -> dict[str, Any]:
+    """Return the provenance of a run that is being scored; `started` is when the stage began, in UTC.
+
+    Everything unknown is null: no git checkout at `root`, no GPU, a library that is not installed.
+    """
+    return {
+        "git": describe_git(root),
+        "started": started.isoformat(timespec="seconds"),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": describe_machine(),
+        "threads": threads,
+        "python": platform.python_version(),
+        "versions": {name: installed_version(name) for name in LIBRARIES},
+        "training": summarise_training(train_metrics),
+    }
+
+
+def hash_files(files: Mapping[str, Path]) -> dict[str, str]:
+    """Return the sha256 of every file under its given name, e.g. {"raw": data/raw/toy/manifest.json}."""
+    return {name: sha256_of(path) for name, path in files.items()}
+
+
+# --- code -------------------------------------------------------------------------------------------------------------
+
+
+def describe_git(root: Path) -> dict[str, Any]:
+    """Return {"commit", "dirty"} of the checkout at `root`; both null outside of one or before its first commit."""
+    commit = output_of("git", "-C", str(root), "rev-parse", "--verify", "--quiet", "HEAD")
+    if commit is None:
+        return {"commit": None, "dirty": None}
+    outside = [f":(exclude){path}" for path in GENERATED]
+    changes = output_of("git", "-C", str(root), "status", "--porcelain", "--", ".", *outside)
+    return {"commit": commit, "dirty": None if changes is None else bool(changes)}
+
+
+def installed_version(name: str) -> str | None:
+    """Return the version of an installed distribution, null where there is none of that name."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+# --- machine ----------------------------------------------------------------------------------------------------------
+
+
+def describe_machine() -> dict[str, Any]:
+    """Return the machine that scores: operating system, CPU model, cores, memory in bytes, names of the GPUs."""
+    gpus = output_of("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    return {
+        "system": platform.platform(),
+        "cpu": cpu_model(Path("/proc/cpuinfo")),
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "gpus": None if gpus is None else gpus.splitlines(),
+    }
+
+
+def cpu_model(cpuinfo: Path) -> str | None:
+    """Return the model's name from Linux' cpuinfo, else what the platform module knows, else null."""
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or None
+
+
+def output_of(*command: str) -> str | None:
+    """Return what a command prints, stripped; null where it is not installed, fails or does not answer."""
+    if shutil.which(command[0]) is None:
+        return None
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+
+def summarise_training(metrics: Path) -> dict[str, float | None] | None:
+    """Return {"seconds", "tokens_per_second"} of a training log (JSON lines); null where the file is gone.
+
+    `seconds` is the largest `train_seconds` of its lines, `tokens_per_second` the median of theirs; null where no line
+    has the key. Raise ValueError on a line that is not JSON.
+    """
+    if not metrics.exists():
+        return None
+    rows = [parse_line(line, metrics) for line in metrics.read_text(encoding="utf-8").splitlines()]
+    seconds = [row["train_seconds"] for row in rows if "train_seconds" in row]
+    speeds = [row["tokens_per_second"] for row in rows if "tokens_per_second" in row]
+    return {
+        "seconds": max(seconds) if seconds else None,
+        "tokens_per_second": round(statistics.median(speeds), 1) if speeds else None,
+    }
+
+
+def parse_line(line: str, path: Path) -> dict[str, Any]:
+    """Return one JSON line of `path`; ValueError shows a line that is none."""
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError:
+        raise ValueError(f"{path} holds a line that is not JSON: {line[:80]!r}") from None

@@ -1,0 +1,241 @@
+"""Scores of a decoded run, and results/{run}.json: the contract between what computes and what reads.
+
+sacreBLEU gives every number: the score, its signature and its 95 % interval are those that the `sacrebleu` command
+prints with `--confidence` for the same two files in runs/{run}/decode.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+from pydantic import ConfigDict
+
+from bleuprint.corpus import read_lines
+from bleuprint.files import write_text
+from bleuprint.params import Corpus, Run, Scoring, Splits, Strict, validate
+from bleuprint.provenance import collect, hash_files
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
+
+MetricName = Literal["bleu_lc_tok", "bleu_13a_lc", "bleu_13a", "chrf"]
+DECIMALS = 6  # of a stored score: stable bytes, and rounded to two digits it still is what the command prints
+
+
+class MetricFacts(NamedTuple):
+    """The files that a metric reads, {test}.hyp.{suffix} and {test}.ref.{suffix}, and what its number means."""
+
+    suffix: str
+    unit: str
+    definition: str
+
+
+METRICS: dict[MetricName, MetricFacts] = {
+    "bleu_lc_tok": MetricFacts(
+        "lc-tok.txt",
+        "BLEU",
+        "BLEU on the official tokens: lower-cased, normalised, tokenised and escaped by Moses' rules, no tokenizer of "
+        "sacreBLEU's own. A system with other tokens is detokenised and put through that chain first.",
+    ),
+    "bleu_13a_lc": MetricFacts("txt", "BLEU", "BLEU on detokenised text, tokenizer 13a, lower-cased on both sides."),
+    "bleu_13a": MetricFacts("txt", "BLEU", "BLEU on detokenised text, tokenizer 13a, cased: cased systems alone."),
+    "chrf": MetricFacts(
+        "txt",
+        "chrF",
+        "chrF2 on detokenised text, cased: a lower-cased system loses every capital letter of the reference.",
+    ),
+}
+
+
+# --- the contract -----------------------------------------------------------------------------------------------------
+
+
+class Score(Strict):
+    """A corpus score, 0 to 100, with the bounds of its 95 % bootstrap interval and sacreBLEU's signature."""
+
+    score: float
+    low: float
+    high: float
+    signature: str
+
+
+class Result(Strict):
+    """results/{run}.json. `validation_loss` is null where the best loss is not a finite number: training diverged."""
+
+    run: str
+    experiment: str
+    seed: int
+    corpus: str
+    parameters: int
+    steps: int
+    epochs: int
+    validation_loss: float | None
+    test_sets: dict[str, dict[MetricName, Score]]
+    data: dict[str, str]
+    code: dict[str, str]
+
+
+class TrainSummary(Strict):
+    """What scoring takes from runs/{run}/train/summary.json."""
+
+    model_config = ConfigDict(extra="ignore")  # training may tell more
+
+    steps: int
+    epochs: int
+    validation_loss: float
+
+
+def read_result(path: Path) -> Result:
+    """Return results/{run}.json; ValueError names the file and what is wrong in it."""
+    return validate(Result, read_json(path), path)
+
+
+# --- the stage --------------------------------------------------------------------------------------------------------
+
+
+def score_run(
+    run: str,
+    settings: Run,
+    corpus: Corpus,
+    splits: Splits,
+    scoring: Scoring,
+    *,
+    weights: Path,
+    train_summary: Path,
+    train_metrics: Path,
+    decode_dir: Path,
+    data_files: Mapping[str, Path],
+    code_files: Mapping[str, Path],
+    threads: int,
+    out: Path,
+    provenance_out: Path,
+) -> Result:
+    """Score every test set of `run` and write results/{run}.json (`out`) and what differs by machine beside it.
+
+    `data_files` and `code_files` name the files that decided the run's bytes; their sha256 go into the result.
+    Raises ValueError on missing, empty or unpaired files of the earlier stages.
+    """
+    started = datetime.now(UTC)
+    summary = validate(TrainSummary, read_json(train_summary), train_summary)
+    result = Result(
+        run=run,
+        experiment=settings.experiment,
+        seed=settings.seed,
+        corpus=settings.corpus,
+        parameters=count_parameters(weights),
+        steps=summary.steps,
+        epochs=summary.epochs,
+        validation_loss=summary.validation_loss if math.isfinite(summary.validation_loss) else None,
+        test_sets={test: score_test_set(decode_dir, test, corpus.cased, scoring) for test in splits.tests},
+        data=hash_files(data_files),
+        code=hash_files(code_files),
+    )
+    write_json(out, result.model_dump())
+    write_json(provenance_out, {"run": run, **collect(started, threads, train_metrics)})
+    return result
+
+
+def score_test_set(decode_dir: Path, test: str, cased: bool, scoring: Scoring) -> dict[MetricName, Score]:
+    """Return every metric of one test set; `bleu_13a` only where the hypotheses are cased."""
+    names = [name for name in get_args(MetricName) if cased or name != "bleu_13a"]
+    texts = {suffix: read_decoded(decode_dir, test, suffix) for suffix in {METRICS[name].suffix for name in names}}
+    return {name: score_corpus(build_metric(name), *texts[METRICS[name].suffix], scoring) for name in names}
+
+
+def read_decoded(decode_dir: Path, test: str, suffix: str) -> tuple[list[str], list[str]]:
+    """Return (hypotheses, references) of a test set, as many of each; ValueError names the file at fault."""
+    paths = [decode_dir / f"{test}.{side}.{suffix}" for side in ("hyp", "ref")]
+    for path in paths:
+        if not path.is_file():
+            raise ValueError(f"{path} is missing: decode the run first")
+    hypotheses, references = (read_lines(path) for path in paths)
+    if len(hypotheses) != len(references):
+        raise ValueError(f"{paths[0]} has {len(hypotheses)} lines and {paths[1]} has {len(references)}")
+    if not references:
+        raise ValueError(f"{paths[0]} and {paths[1]} are empty: there is nothing to score")
+    return hypotheses, references
+
+
+# --- sacreBLEU --------------------------------------------------------------------------------------------------------
+
+
+def build_metric(name: MetricName) -> "Metric":
+    """Return sacreBLEU's metric; on the command line `-tok none`, `-lc`, no option and `-m chrf`, in METRICS' order."""
+    from sacrebleu.metrics import BLEU, CHRF  # pulls in numpy: not for `--help`
+
+    if name == "bleu_lc_tok":
+        return BLEU(tokenize="none", force=True)  # force: the text is tokenised on purpose, no warning
+    if name == "bleu_13a_lc":
+        return BLEU(tokenize="13a", lowercase=True)
+    return BLEU(tokenize="13a") if name == "bleu_13a" else CHRF()
+
+
+def score_corpus(metric: "Metric", hypotheses: list[str], references: list[str], scoring: Scoring) -> Score:
+    """Return the corpus score with sacreBLEU's interval: mean of the resamples +- half the width of their central 95 %.
+
+    The statistics of the sentences are counted once and resampled `bootstrap_resamples` times. The interval is centred
+    on the resamples' mean, not on the score; it is cut off at 0 and 100.
+    """
+    with bootstrap_seed(scoring.bootstrap_seed):
+        score = metric.corpus_score(hypotheses, [references], n_bootstrap=scoring.bootstrap_resamples)
+    signature = str(metric.get_signature())
+    shown = json.loads(score.format(width=DECIMALS, signature=signature, is_json=True))
+    if "confidence_mean" not in shown:  # sacreBLEU leaves the interval out where every resample scores 0
+        return Score(score=shown["score"], low=0.0, high=0.0, signature=signature)
+    mean, half = shown["confidence_mean"], shown["confidence_var"]
+    low, high = max(0.0, round(mean - half, DECIMALS)), min(100.0, round(mean + half, DECIMALS))
+    return Score(score=shown["score"], low=low, high=high, signature=signature)
+
+
+@contextmanager
+def bootstrap_seed(seed: int) -> Iterator[None]:
+    """Set sacreBLEU's seed, which it reads from the environment alone, and put the environment back."""
+    before = os.environ.get("SACREBLEU_SEED")
+    os.environ["SACREBLEU_SEED"] = str(seed)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["SACREBLEU_SEED"]
+        else:
+            os.environ["SACREBLEU_SEED"] = before
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def count_parameters(weights: Path) -> int:
+    """Return the number of values in a safetensors file from its header, without loading a tensor."""
+    from safetensors import SafetensorError, safe_open
+
+    if not weights.is_file():
+        raise ValueError(f"{weights} is missing: average the run first")
+    try:
+        with safe_open(weights, framework="numpy") as tensors:
+            names = tensors.keys()
+            return sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)
+    except SafetensorError as error:
+        raise ValueError(f"{weights} is not a safetensors file: {error}") from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; ValueError names a file that is missing or is none."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise ValueError(f"{path} holds no JSON object")
+    return data
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Write sorted, indented JSON atomically; the same data give the same bytes."""
+    write_text(path, json.dumps(data, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n")

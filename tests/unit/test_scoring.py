@@ -1,0 +1,262 @@
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from bleuprint.params import BpeTokenizer, Corpus, Run, Scoring, Splits
+from bleuprint.scoring import (
+    METRICS,
+    MetricName,
+    Result,
+    build_metric,
+    count_parameters,
+    read_decoded,
+    read_result,
+    score_corpus,
+    score_run,
+    score_test_set,
+    write_json,
+)
+
+QUICK = Scoring(bootstrap_resamples=50, bootstrap_seed=7)
+SETTINGS = Run(experiment="small", seed=3, dataset="text", corpus="words", model="transformer")
+SPLITS = Splits(train="train", validation="val", tests=("day", "night"))
+OPTIONS: dict[MetricName, list[str]] = {
+    "bleu_lc_tok": ["-tok", "none"],
+    "bleu_13a_lc": ["-lc"],
+    "bleu_13a": [],
+    "chrf": ["-m", "chrf"],
+}
+
+
+def corpus(text: str) -> Corpus:
+    tokenizer = BpeTokenizer.model_validate({"kind": "bpe", "text": text, "merges": 10})
+    return Corpus(dataset="d", source="en", target="de", source_marks="end", tokenizer=tokenizer)
+
+
+CASED, LOWER_CASED = corpus("raw"), corpus("lc-tok")
+
+
+def sentences(count: int, drop: float) -> list[str]:
+    """Return German-like lines; the same words for every `drop`, the share of them that is left out."""
+    words = ["Der", "Hund", "läuft,", "die", "Katze", "(grau)", "sieht", "Haus.", "3,5", "Meter", "am", "Fluß&Ufer"]
+    choose, leave = random.Random(5), random.Random(6)
+    lines = [[choose.choice(words) for _ in range(4 + i % 9)] for i in range(count)]
+    return [" ".join(word for word in line if leave.random() >= drop) for line in lines]
+
+
+def write_lines(path: Path, lines: list[str]) -> None:
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8", newline="\n")
+
+
+def decoded(directory: Path, count: int = 60) -> Path:
+    """Write what the decode stage leaves for both test sets: one empty hypothesis, one line with odd separators."""
+    directory.mkdir()
+    references, hypotheses = sentences(count, 0.0), ["", *sentences(count, 0.15)[1:]]
+    references[2] = hypotheses[2] = "Ein\u2028Hund am\x85Ufer\x0c und\x0b mehr"
+    for test in SPLITS.tests:
+        for side, lines in (("ref", references), ("hyp", hypotheses)):
+            write_lines(directory / f"{test}.{side}.txt", lines)
+            write_lines(directory / f"{test}.{side}.lc-tok.txt", [line.lower().replace(",", " ,") for line in lines])
+    return directory
+
+
+def stage(root: Path, loss: float = 1.25) -> dict[str, Path]:
+    """Write the files of the earlier stages below `root` and return their paths as `score_run` takes them."""
+    save_file({"a": np.zeros((3, 4), np.float32), "b": np.zeros((), np.float32)}, root / "weights.safetensors")
+    summary = {"steps": 9, "epochs": 2, "validation_loss": loss, "stopped": "max_steps"}
+    (root / "summary.json").write_text(json.dumps(summary))
+    names = {"weights": "weights.safetensors", "train_summary": "summary.json", "train_metrics": "metrics.jsonl"}
+    paths = {key: root / name for key, name in names.items()}
+    return {**paths, "out": root / "results" / "r.json", "provenance_out": root / "results" / "r.provenance.json"}
+
+
+def run_stage(root: Path, paths: dict[str, Path]) -> Result:
+    return score_run(
+        "small-3",
+        SETTINGS,
+        CASED,
+        SPLITS,
+        QUICK,
+        weights=paths["weights"],
+        train_summary=paths["train_summary"],
+        train_metrics=paths["train_metrics"],
+        decode_dir=root / "decode",
+        data_files={"raw": root / "summary.json"},
+        code_files={},
+        threads=2,
+        out=paths["out"],
+        provenance_out=paths["provenance_out"],
+    )
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_score_and_interval_are_those_of_the_sacrebleu_command(name: MetricName, tmp_path: Path) -> None:
+    directory = decoded(tmp_path / "decode")
+    files = [str(directory / f"day.{side}.{METRICS[name].suffix}") for side in ("ref", "hyp")]
+    command = [sys.executable, "-m", "sacrebleu", files[0], "-i", files[1], "-w", "6", *OPTIONS[name]]
+    confidence = ["--confidence", "--confidence-n", "50"]
+    environment = {**os.environ, "SACREBLEU_SEED": "7"}
+    printed = subprocess.run(command + confidence, capture_output=True, text=True, check=True, env=environment)
+    said = json.loads(printed.stdout)
+
+    score = score_test_set(directory, "day", True, QUICK)[name]
+
+    assert score.score == said["score"]
+    assert 20 < score.score < 95, "too easy a text shows nothing"
+    assert score.signature == "|".join(
+        f"{key}:{said[key]}" for key in said if key in {part.split(":")[0] for part in score.signature.split("|")}
+    )
+    assert score.low == pytest.approx(said["confidence_mean"] - said["confidence_var"], abs=2e-6)
+    assert score.high == pytest.approx(said["confidence_mean"] + said["confidence_var"], abs=2e-6)
+
+
+def test_the_plain_command_prints_the_stored_number(tmp_path: Path) -> None:
+    directory = decoded(tmp_path / "decode")
+    files = [str(directory / f"day.{side}.lc-tok.txt") for side in ("ref", "hyp")]
+    command = [sys.executable, "-m", "sacrebleu", files[0], "-i", files[1], "-tok", "none", "-b", "-w", "2"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert printed.stdout.strip() == f"{score_test_set(directory, 'day', False, QUICK)['bleu_lc_tok'].score:.2f}"
+
+
+def test_cased_bleu_only_for_a_cased_corpus(tmp_path: Path) -> None:
+    directory = decoded(tmp_path / "decode")
+    assert set(score_test_set(directory, "day", CASED.cased, QUICK)) == set(METRICS)
+    assert set(score_test_set(directory, "day", LOWER_CASED.cased, QUICK)) == set(METRICS) - {"bleu_13a"}
+
+
+def test_lower_casing_counts_in_13a_lc_alone() -> None:
+    references = sentences(40, 0.0)
+    hypotheses = [line.lower() for line in references]
+    scores: dict[str, float] = {
+        name: score_corpus(build_metric(name), hypotheses, references, QUICK).score for name in METRICS
+    }
+    assert scores["bleu_13a_lc"] == 100
+    assert max(scores["bleu_lc_tok"], scores["bleu_13a"], scores["chrf"]) < 90
+
+
+def test_interval_follows_the_seed_and_leaves_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", "99")
+    texts = sentences(60, 0.15), sentences(60, 0.0)
+    first, again, other = (
+        score_corpus(build_metric("bleu_13a"), *texts, Scoring(bootstrap_resamples=50, bootstrap_seed=seed))
+        for seed in (7, 7, 8)
+    )
+    assert first == again
+    assert (first.low, first.high) != (other.low, other.high)
+    assert first.low < first.score < first.high
+    assert "seed:7|" in first.signature
+    assert os.environ["SACREBLEU_SEED"] == "99"
+
+
+def test_bounds_stay_within_0_and_100() -> None:
+    nothing = score_corpus(build_metric("bleu_13a"), ["", ""], ["Ein Hund .", "Eine Katze ."], QUICK)
+    assert (nothing.score, nothing.low, nothing.high) == (0, 0, 0)
+    right, wrong = "Der graue Hund läuft am Ufer .", "Nein"
+    rare = score_corpus(build_metric("bleu_13a"), [right] + [""] * 9, [right] + [wrong] * 9, QUICK)
+    assert 0 <= rare.low <= rare.high <= 100
+
+
+def test_missing_unpaired_and_empty_files_are_named(tmp_path: Path) -> None:
+    directory = decoded(tmp_path / "decode")
+    hypotheses, references = directory / "day.hyp.txt", directory / "day.ref.txt"
+    write_lines(hypotheses, ["eins", "zwei"])
+    with pytest.raises(ValueError, match=r"day\.hyp\.txt has 2 lines and .*day\.ref\.txt has 60"):
+        read_decoded(directory, "day", "txt")
+    write_lines(references, [])
+    write_lines(hypotheses, [])
+    with pytest.raises(ValueError, match=r"day\.hyp\.txt and .*day\.ref\.txt are empty"):
+        read_decoded(directory, "day", "txt")
+    references.unlink()
+    with pytest.raises(ValueError, match=r"day\.ref\.txt is missing"):
+        read_decoded(directory, "day", "txt")
+
+
+def test_parameters_are_counted_from_the_header(tmp_path: Path) -> None:
+    assert count_parameters(stage(tmp_path)["weights"]) == 13
+    (tmp_path / "weights.safetensors").write_bytes(b"not tensors")
+    with pytest.raises(ValueError, match=r"weights\.safetensors is not a safetensors file"):
+        count_parameters(tmp_path / "weights.safetensors")
+    with pytest.raises(ValueError, match=r"gone\.safetensors is missing"):
+        count_parameters(tmp_path / "gone.safetensors")
+
+
+def test_stage_writes_the_contract_and_the_same_bytes_again(tmp_path: Path) -> None:
+    decoded(tmp_path / "decode")
+    paths = stage(tmp_path)
+    result = run_stage(tmp_path, paths)
+    text = paths["out"].read_bytes()
+    paths["out"].unlink()
+    run_stage(tmp_path, paths)
+
+    assert paths["out"].read_bytes() == text
+    assert read_result(paths["out"]) == result
+    data = json.loads(text)
+    keys = "code corpus data epochs experiment parameters run seed steps test_sets validation_loss"
+    assert list(data) == keys.split()
+    assert text.endswith(b"\n}\n")
+    assert (data["run"], data["seed"], data["parameters"], data["steps"]) == ("small-3", 3, 13, 9)
+    assert set(data["test_sets"]["night"]["chrf"]) == {"score", "low", "high", "signature"}
+    assert len(data["data"]["raw"]) == 64
+    assert {path.name for path in paths["out"].parent.iterdir()} == {"r.json", "r.provenance.json"}
+
+
+def test_a_diverged_run_has_no_validation_loss(tmp_path: Path) -> None:
+    decoded(tmp_path / "decode")
+    assert run_stage(tmp_path, stage(tmp_path, loss=float("nan"))).validation_loss is None
+
+
+def test_a_failing_stage_leaves_nothing(tmp_path: Path) -> None:
+    decoded(tmp_path / "decode")
+    paths = stage(tmp_path)
+    (tmp_path / "decode" / "night.hyp.txt").unlink()
+    with pytest.raises(ValueError, match=r"night\.hyp\.txt is missing"):
+        run_stage(tmp_path, paths)
+    paths["train_summary"].write_text('{"steps": 9}')
+    with pytest.raises(ValueError, match=r"summary\.json: epochs is missing"):
+        run_stage(tmp_path, paths)
+    assert not paths["out"].parent.exists()
+
+
+def test_a_write_that_fails_keeps_the_old_file(tmp_path: Path) -> None:
+    write_json(tmp_path / "r.json", {"b": 1, "a": "ß"})
+    assert (tmp_path / "r.json").read_text(encoding="utf-8") == '{\n  "a": "ß",\n  "b": 1\n}\n'
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(tmp_path / "r.json", {"a": float("nan")})
+    with pytest.raises(UnicodeEncodeError):
+        write_json(tmp_path / "r.json", {"a": "\ud800"})
+    assert [path.name for path in tmp_path.iterdir()] == ["r.json"]
+    assert "ß" in (tmp_path / "r.json").read_text(encoding="utf-8")
+
+
+def test_results_that_are_none_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    for text, message in (
+        ("{", "is not JSON"),
+        ("[]", "holds no JSON object"),
+        ('{"run": "a"}', "experiment is missing"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            read_result(path)
+
+
+def test_a_thousand_resamples_of_a_thousand_sentences_take_seconds(tmp_path: Path) -> None:
+    directory = decoded(tmp_path / "decode", count=1000)
+    start = time.process_time()
+    score_test_set(directory, "day", True, Scoring(bootstrap_resamples=1000, bootstrap_seed=12345))
+    assert time.process_time() - start < 5  # measured: 1.1 s
+
+
+def test_reading_and_reporting_import_nothing_heavy() -> None:
+    heavy = "{'torch', 'spacy', 'sacrebleu', 'mlflow', 'pandas', 'altair', 'safetensors'}"
+    code = f"import sys, bleuprint.report, bleuprint.scoring, bleuprint.claims; print({heavy} & set(sys.modules))"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert printed.stdout.strip() == "set()"
