@@ -1,0 +1,299 @@
+"""`python -m bleuprint STAGE NAME`: read params.yaml, call one stage function with values and paths.
+
+What a stage needs is imported inside its command: `--help` answers at once, score and report never import torch.
+"""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bleuprint.console import plain_errors, start_log, wrote
+
+if TYPE_CHECKING:
+    from bleuprint.params import Params
+
+RAW = Path("data/raw")
+CORPORA = Path("data/corpora")
+RUNS = Path("runs")
+RESULTS = Path("results")
+REPORTS = Path("reports")
+WORK = Path("work")
+PACKAGE = Path(__file__).parent
+DOWNLOADS = WORK / "downloads"
+
+# The modules that decide a run's bytes, besides its model: results/{run}.json has their hashes, dvc.yaml's `score` and
+# Snakemake's depend on them.
+TRAIN_CODE = ("batching", "checkpoint", "history", "models/dropout", "objective", "resume", "training")
+CODE = (*TRAIN_CODE, "corpus", "decoding", "idstore", "search", "segmentation", "tokenizers")
+app = typer.Typer(
+    help="Rerun the systems of a Transformer README's results table, stage by stage.",
+    rich_markup_mode=None,  # rich's help takes twice the time
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+DatasetName = Annotated[str, typer.Argument(metavar="DATASET", help="A key of `datasets` in params.yaml.")]
+CorpusName = Annotated[str, typer.Argument(metavar="CORPUS", help="A key of `corpora` in params.yaml.")]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="EXPERIMENT-SEED; EXPERIMENT is a key of `experiments`.")]
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help="A file of workflow/tables/, without .yaml.")]
+Port = Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1.")]
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+# --- stages ----------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def download(dataset: DatasetName) -> None:
+    """Fetch and verify a data set, or generate the toy one.
+
+    Example: python -m bleuprint download multi30k
+    """
+    with plain_errors("starts where the download stopped"):
+        from bleuprint.corpus import download, mirrors_in_order
+        from bleuprint.params import MirroredDataset, choose, load_params
+        from bleuprint.toy import generate
+
+        params = load_params()
+        choose("dataset", dataset, params.datasets)
+        start_log("download", dataset)
+        spec = params.datasets[dataset]
+        if isinstance(spec, MirroredDataset):
+            download(spec, RAW / dataset, DOWNLOADS / dataset, mirrors_in_order(spec, os.environ))
+        else:
+            generate(spec, RAW / dataset)
+        wrote(RAW / dataset)
+
+
+@app.command()
+def tokenize(corpus: CorpusName) -> None:
+    """Learn the tokenizer of a corpus and store sentences as ids.
+
+    Example: python -m bleuprint tokenize multi30k-bpe
+    """
+    with plain_errors("starts again"):
+        from bleuprint.params import choose, load_params
+        from bleuprint.tokenizers import build_corpus
+
+        params = load_params()
+        choose("corpus", corpus, params.corpora)
+        start_log("tokenize", corpus)
+        spec = params.corpora[corpus]
+        build_corpus(spec, params.datasets[spec.dataset].splits, RAW / spec.dataset, CORPORA / corpus)
+        wrote(CORPORA / corpus)
+
+
+@app.command()
+def train(run: RunName) -> None:
+    """Train a run to its end, or go on where it was cut off.
+
+    Example: python -m bleuprint train tiny-1
+    """
+    with plain_errors("goes on from the last saved state"):
+        from bleuprint.params import load_params
+        from bleuprint.process import prepare
+        from bleuprint.provenance import hash_files
+        from bleuprint.tracking import Data, tracked
+
+        params = load_params()
+        spec = params.run_named(run)
+        start_log("train", run)
+        prepare()
+        from bleuprint.training import Recipe, train_run, work_directory
+
+        experiment, corpus = params.experiments[spec.experiment], params.corpora[spec.corpus]
+        recipe = Recipe(
+            spec.seed,
+            experiment.model,
+            experiment.train,
+            params.machine,
+            params.datasets[corpus.dataset].splits,
+            CORPORA / spec.corpus,
+            hash_files(train_code_files(spec.model)),
+        )
+        work = work_directory(WORK / "train", run, recipe)
+        data = [Data(spec.corpus, recipe.corpus, hash_files({"corpus": recipe.corpus / "manifest.json"})["corpus"])]
+        with tracked(params.table, run, work / "mlflow_run_id", settings_of(params, run), data) as observe:
+            train_run(recipe, work, RUNS / run / "train", observe)
+        wrote(RUNS / run / "train")
+
+
+@app.command()
+def average(run: RunName) -> None:
+    """Average the last weights of a run.
+
+    Example: python -m bleuprint average tiny-1
+    """
+    with plain_errors("starts again"):
+        from bleuprint.params import load_params
+
+        params = load_params()
+        spec = params.run_named(run)
+        start_log("average", run)
+        from bleuprint.checkpoint import average_run
+
+        out = RUNS / run / "average/weights.safetensors"
+        average_run(RUNS / run / "train/weights", params.experiments[spec.experiment].average.last, out)
+        wrote(out)
+
+
+@app.command()
+def decode(run: RunName) -> None:
+    """Translate the test sets with the averaged weights of a run.
+
+    Example: python -m bleuprint decode tiny-1
+    """
+    with plain_errors("starts again"):
+        from bleuprint.params import load_params
+        from bleuprint.process import prepare
+
+        params = load_params()
+        spec = params.run_named(run)
+        start_log("decode", run)
+        prepare()
+        from bleuprint.decoding import decode_run
+
+        experiment, corpus = params.experiments[spec.experiment], params.corpora[spec.corpus]
+        decode_run(
+            CORPORA / spec.corpus,
+            RAW / corpus.dataset,
+            RUNS / run / "average/weights.safetensors",
+            experiment.model,
+            experiment.decode,
+            corpus,
+            params.datasets[corpus.dataset].splits,
+            params.machine,
+            RUNS / run / "decode",
+        )
+        wrote(RUNS / run / "decode")
+
+
+@app.command()
+def score(run: RunName) -> None:
+    """Score a run with sacreBLEU and write results/RUN.json.
+
+    Example: python -m bleuprint score tiny-1
+    """
+    with plain_errors("starts again"):
+        from bleuprint.params import load_params
+        from bleuprint.scoring import score_run
+        from bleuprint.tracking import track_scores
+
+        params = load_params()
+        spec = params.run_named(run)
+        start_log("score", run)
+        corpus = params.corpora[spec.corpus]
+        manifests = {"raw": RAW / corpus.dataset, "corpus": CORPORA / spec.corpus}
+        result = score_run(
+            run,
+            spec,
+            corpus,
+            params.datasets[corpus.dataset].splits,
+            params.scoring,
+            weights=RUNS / run / "average/weights.safetensors",
+            train_summary=RUNS / run / "train/summary.json",
+            train_metrics=RUNS / run / "train/metrics.jsonl",
+            decode_dir=RUNS / run / "decode",
+            data_files={name: directory / "manifest.json" for name, directory in manifests.items()},
+            code_files=code_files(spec.model),
+            threads=params.machine.threads,
+            out=RESULTS / f"{run}.json",
+            provenance_out=RESULTS / f"{run}.provenance.json",
+        )
+        wrote(RESULTS / f"{run}.json")
+        scores = {f"{test}/{name}": s.score for test, found in result.test_sets.items() for name, s in found.items()}
+        track_scores(params.table, run, result.steps, scores)
+
+
+@app.command()
+def report() -> None:
+    """Write the report of the active table.
+
+    Example: python -m bleuprint report
+    """
+    with plain_errors("starts again"):
+        from bleuprint.params import load_params, load_table
+        from bleuprint.report import write_report
+
+        params = load_params()
+        start_log("report", params.table)
+        write_report(
+            params.table,
+            load_table(params.table).title,
+            params.runs,
+            results={run: RESULTS / f"{run}.json" for run in params.runs},
+            histories={run: RUNS / run / "train/history.csv" for run in params.runs},
+            out=REPORTS / params.table,
+        )
+        wrote(REPORTS / params.table / "results.md")
+
+
+# --- around the graph ------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def use(table: TableName) -> None:
+    """Make a table the active one of params.yaml.
+
+    Rewrites the keys `table`, `inputs` and `runs` from workflow/tables/TABLE.yaml and nothing else.
+
+    Example: python -m bleuprint use demo
+    """
+    with plain_errors("starts again"):
+        from bleuprint.tables import use
+
+        typer.echo(f"params.yaml: {table} is the active table" + ("" if use(table) else ", as before"))
+
+
+@app.command()
+def readme() -> None:
+    """Copy the table of reports/default into README.md.
+
+    Example: python -m bleuprint readme
+    """
+    with plain_errors("starts again"):
+        from bleuprint.report import update_readme
+
+        update_readme(Path("README.md"), REPORTS / "default")
+
+
+@app.command()
+def ui(port: Port = 5000) -> None:
+    """Show the runs in the browser, by MLflow on 127.0.0.1.
+
+    Example: python -m bleuprint ui --port 5001
+    """
+    with plain_errors("starts it again"):
+        from bleuprint.ui import serve
+
+        serve(port)
+
+
+# --- names in results and in MLflow ----------------------------------------------------------------------------------
+
+
+def settings_of(params: "Params", run: str) -> dict[str, Any]:
+    """Return what MLflow shows of a run: its recipe and its seed."""
+    spec = params.run_named(run)
+    return {
+        "experiment": spec.experiment,
+        "seed": spec.seed,
+        **params.experiments[spec.experiment].model_dump(mode="json"),
+    }
+
+
+def code_files(model: str) -> dict[str, Path]:
+    """Return the modules that decide a run's bytes, e.g. {"search.py": src/bleuprint/search.py}."""
+    return {f"{module}.py": PACKAGE / f"{module}.py" for module in (*CODE, f"models/{model}")}
+
+
+def train_code_files(model: str) -> dict[str, Path]:
+    """Return the modules that decide a run's weights, by their names without .py."""
+    return {module: PACKAGE / f"{module}.py" for module in (*TRAIN_CODE, f"models/{model}")}

@@ -1,0 +1,74 @@
+"""What every command does: messages to stderr and into a log, one sentence where it fails."""
+
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+
+import typer
+
+LOGS = Path("work/logs")
+LINE = logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S")
+
+logger = logging.getLogger("bleuprint")
+
+
+@contextmanager
+def plain_errors(again: str) -> Iterator[None]:
+    """End with one sentence on stderr: exit code 1 for a mistake of the user or the system, 130 for Ctrl-C.
+
+    The traceback goes into the stage's log; BLEUPRINT_DEBUG=1 shows it. `again` says what the same command does then.
+    """
+    log_to_stderr()
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        logger.debug("failed", exc_info=True)
+        if os.environ.get("BLEUPRINT_DEBUG"):
+            raise
+        typer.secho(f"error: {sentence(error)}", fg=typer.colors.RED, err=True)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        logger.debug("interrupted")
+        typer.secho(f"interrupted; the same command {again}: {this_command()}", fg=typer.colors.YELLOW, err=True)
+        raise typer.Exit(130) from None
+
+
+def sentence(error: ValueError | OSError) -> str:
+    """Return what went wrong; for a failure of the file system with the file's name in front."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    files = " -> ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
+    return f"{files}: {error.strerror}" if files else error.strerror
+
+
+def log_to_stderr() -> None:
+    """Send the package's messages and the warnings of others to stderr, one `HH:MM:SS message` a line."""
+    logger.setLevel(logging.DEBUG)
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.INFO)
+    handler.setFormatter(LINE)
+    logging.getLogger().addHandler(handler)
+
+
+def start_log(stage: str, name: str) -> None:
+    """Append the same messages, and tracebacks, to work/logs/{stage}-{name}.log, below a line with date and command."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(LOGS / f"{stage}-{name}.log", encoding="utf-8")
+    handler.setFormatter(LINE)
+    logging.getLogger().addHandler(handler)
+    logger.debug("%s: %s", date.today().isoformat(), this_command())
+
+
+def wrote(path: Path) -> None:
+    """Say that a stage is done, and where its output is."""
+    logger.info("wrote %s", path)
+
+
+def this_command() -> str:
+    """Return the command line as a user would type it again."""
+    return shlex.join(["python", "-m", "bleuprint", *sys.argv[1:]])

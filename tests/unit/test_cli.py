@@ -1,0 +1,221 @@
+"""The command line: quick help, one sentence per mistake, a log per stage, and nothing heavy where it is not needed."""
+
+import json
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from safetensors.numpy import save_file
+
+from bleuprint.cli import code_files
+from bleuprint.console import plain_errors, sentence, start_log
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = ["download", "tokenize", "train", "average", "decode", "score", "report", "use", "readme", "ui"]
+HEAVY = {"torch", "mlflow", "spacy", "pydantic", "ruamel", "numpy", "pandas", "altair", "sacrebleu", "rich", "filelock"}
+# Runs the command line, then prints which of the modules named in the first argument it has imported.
+TELL_IMPORTS = """
+import sys
+asked = set(sys.argv.pop(1).split(","))
+from bleuprint.cli import main
+try:
+    main()
+finally:
+    print("imported:", *sorted(asked & set(sys.modules)))
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with params.yaml and the tables, and no data."""
+    root = tmp_path_factory.mktemp("project")
+    shutil.copy(ROOT / "params.yaml", root)
+    shutil.copytree(ROOT / "workflow/tables", root / "workflow/tables")
+    return root
+
+
+def start(root: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment}
+    return subprocess.run([sys.executable, *words], cwd=root, env=environment, capture_output=True, text=True)
+
+
+def bleuprint(root: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return start(root, "-m", "bleuprint", *words, **environment)
+
+
+# --- help ------------------------------------------------------------------------------------------------------------
+
+
+def test_help_lists_every_command_and_imports_nothing_heavy(tmp_path: Path) -> None:
+    done = start(tmp_path, "-c", TELL_IMPORTS, ",".join(HEAVY), "--help")
+    listed = re.findall(r"^  (\w+)  +([A-Z].*)$", done.stdout, re.MULTILINE)
+    assert [name for name, _ in listed] == COMMANDS
+    assert all(text.endswith(".") and not text.endswith("...") for _, text in listed)
+    assert done.stdout.splitlines()[-1] == "imported:"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_has_an_example(command: str) -> None:
+    from typer.testing import CliRunner
+
+    from bleuprint.cli import app
+
+    shown = CliRunner().invoke(app, [command, "--help"]).stdout
+    assert re.search(rf"^  Example: python -m bleuprint {command}\b", shown, re.MULTILINE)
+
+
+# --- mistakes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["download", "toi"], r"unknown dataset 'toi' \(did you mean toy\?\); valid: multi30k, toy"),
+        (["tokenize", "toy"], r"unknown corpus 'toy'.*; valid: multi30k-words, .*toy-words"),
+        (["train", "tinny-1"], r"unknown run 'tinny-1'.*; in the active table: .*; experiments: toy, tiny"),
+        (["score", "tiny-987"], r"runs/tiny-987/train/summary.json is missing"),  # a run of no table is a run
+        (["use", "defualt"], r"unknown table 'defualt' \(did you mean default\?\); valid: default, demo"),
+        (["readme"], r"README.md: No such file or directory"),
+    ],
+)
+def test_a_mistake_is_one_sentence(project: Path, words: list[str], message: str) -> None:
+    done = bleuprint(project, *words)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert re.fullmatch(f"error: {message}[^\n]*\n", done.stderr)
+    assert not (project / "runs").exists()
+    assert not (project / "results").exists()
+
+
+def test_bad_parameters_stop_every_stage_and_leave_nothing(tmp_path: Path) -> None:
+    text = (ROOT / "params.yaml").read_text()
+    (tmp_path / "params.yaml").write_text(re.sub(r"\blr: \S+,", "lr: -1,", text, count=1))
+    done = bleuprint(tmp_path, "download", "toy")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "error: params.yaml: experiments.toy.train.schedule.lr is -1: it should be greater than 0\n",
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["params.yaml"]
+
+
+def test_a_file_that_is_in_the_way_is_named(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    (tmp_path / "data").write_text("no directory")
+    done = bleuprint(tmp_path, "download", "toy")
+    assert done.returncode == 1
+    assert re.fullmatch(r"error: data\S*: (Not a directory|File exists)\n", done.stderr)
+    log = (tmp_path / "work/logs/download-toy.log").read_text()
+    assert re.match(r"\d\d:\d\d:\d\d \d{4}-\d\d-\d\d: python -m bleuprint download toy\n", log)
+    assert "Traceback (most recent call last)" in log
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    done = bleuprint(tmp_path, "download", "toy", BLEUPRINT_DEBUG="1")
+    assert done.returncode == 1
+    assert "Traceback (most recent call last)" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (PermissionError(13, "Permission denied", "data/raw"), "data/raw: Permission denied"),
+        (OSError(18, "Invalid cross-device link", "a", None, "b"), "a -> b: Invalid cross-device link"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (OSError("broken"), "broken"),
+        (ValueError("a is 1; valid: 2"), "a is 1; valid: 2"),
+    ],
+)
+def test_errors_of_the_file_system_name_the_file(error: ValueError | OSError, text: str) -> None:
+    assert sentence(error) == text
+
+
+# --- interruption and logs -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_logging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Stand in an empty directory, and leave the logging of pytest as it was."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["bleuprint", "train", "tiny-1"])
+    before = logging.getLogger().handlers[:]
+    yield
+    for handler in set(logging.getLogger().handlers) - set(before):
+        logging.getLogger().removeHandler(handler)
+        handler.close()
+
+
+@pytest.mark.usefixtures("own_logging")
+def test_ctrl_c_says_that_the_same_command_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as stopped, plain_errors("resumes"):
+        raise KeyboardInterrupt
+    assert stopped.value.exit_code == 130
+    assert capsys.readouterr().err == "interrupted; the same command resumes: python -m bleuprint train tiny-1\n"
+
+
+@pytest.mark.usefixtures("own_logging")
+def test_messages_go_to_stderr_and_to_the_log_of_the_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        with plain_errors("resumes"):
+            start_log("train", "tiny-1")
+            logging.getLogger("bleuprint.training").info("step 1")
+            logging.getLogger("bleuprint.training").debug("detail")
+            logging.getLogger("another").warning("careful")
+            logging.getLogger("another").info("chatter")
+        for handler in logging.getLogger().handlers[-2:]:
+            logging.getLogger().removeHandler(handler)
+    log = re.sub(r"^\d\d:\d\d:\d\d ", "", Path("work/logs/train-tiny-1.log").read_text(), flags=re.MULTILINE)
+    once = ["step 1", "detail", "careful"]
+    assert [line for line in log.splitlines() if "python -m" not in line] == once * 2  # appended: a run may resume
+    assert re.fullmatch(r"(\d\d:\d\d:\d\d step 1\n\d\d:\d\d:\d\d careful\n){2}", capsys.readouterr().err)
+
+
+# --- a stage ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def decoded(tmp_path: Path) -> Path:
+    """A project with all that `score toy-1` reads, in small."""
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    texts = {
+        "data/raw/toy/manifest.json": "{}",
+        "data/corpora/toy-words/manifest.json": "{}",
+        "runs/toy-1/train/summary.json": json.dumps({"steps": 6, "epochs": 1, "validation_loss": 1.5}),
+        "runs/toy-1/train/metrics.jsonl": "",
+    }
+    for kind in ("hyp.txt", "hyp.lc-tok.txt", "ref.txt", "ref.lc-tok.txt"):
+        texts[f"runs/toy-1/decode/test.{kind}"] = "der Hund sieht die Katze und schläft\n" * 3
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "runs/toy-1/average").mkdir()
+    save_file({"w": np.zeros((2, 3), np.float32)}, tmp_path / "runs/toy-1/average/weights.safetensors")
+    return tmp_path
+
+
+def test_score_needs_no_torch_and_no_mlflow_that_works(decoded: Path) -> None:
+    nowhere = f"sqlite:///{decoded}/params.yaml/mlflow.db"
+    done = start(decoded, "-c", TELL_IMPORTS, "torch,spacy,sacrebleu", "score", "toy-1", MLFLOW_TRACKING_URI=nowhere)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "imported: sacrebleu\n"
+    lines = [line[9:] for line in done.stderr.splitlines()]
+    assert lines[0] == "wrote results/toy-1.json"
+    assert [line[:30] for line in lines[1:]] == ["MLflow takes no more numbers o"]
+    result = json.loads((decoded / "results/toy-1.json").read_text())
+    assert result["parameters"] == 6
+    assert result["test_sets"]["test"]["bleu_lc_tok"]["score"] == 100.0
+    assert set(result["code"]) == set(code_files("transformer"))
+    assert set(result["data"]) == {"raw", "corpus"}
+
+
+def test_report_imports_no_torch(project: Path) -> None:
+    done = start(project, "-c", TELL_IMPORTS, "torch,mlflow,spacy", "report")
+    assert re.search(r"error: results/\S+\.json is missing", done.stderr)
+    assert done.stdout == "imported:\n"
