@@ -1,0 +1,48 @@
+# The graph as Snakemake sees it; dvc.yaml holds the same graph as DVC sees it, and tests/workflow/test_parity.py compares
+# the two.
+#
+#   download → tokenize → train → average → decode → score → report
+#
+#   snakemake -n                             what would run, and why
+#   snakemake --cores 2                      the active table
+#   snakemake --cores 2 runs/tiny-1/decode   one file or folder, with all that it needs
+#   snakemake --report report.html           figures and tables of the active table, with the graph
+#
+# profiles/default/config.yaml is read on its own.
+
+from snakemake.utils import min_version
+
+min_version("9.0")
+
+
+# Which Python a cluster's container should have; without --sdm nothing is pulled. requirements.lock names the packages.
+container: "docker://python:3.11"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/data.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/report.smk"
+
+
+rule all:
+    input:
+        # Committed to git.
+        expand("reports/{table}/{part}", table=PARAMS.table, part=["results.md", "figures"]),
+        expand("results/{run}.{kind}", run=PARAMS.runs, kind=["json", "provenance.json"]),
+        # Not committed. Without these lines a fresh clone would believe the committed results: git's files are as new as
+        # the clone, so nothing looks out of date.
+        expand("runs/{run}/train/weights", run=PARAMS.runs),
+        expand("runs/{run}/average/weights.safetensors", run=PARAMS.runs),
+        expand("runs/{run}/decode", run=PARAMS.runs),
+
+
+# After a failure too: the jobs that did finish left whole outputs. A snakemake that is killed records nothing; DVC then
+# runs those stages again.
+onsuccess:
+    record_finished_jobs_in_dvc()
+
+
+onerror:
+    record_finished_jobs_in_dvc()

@@ -1,0 +1,219 @@
+"""The toy table from nothing, under both engines, in fresh clones; and what each engine believes afterwards."""
+
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from dvc.utils.hydra import apply_overrides
+
+ROOT = Path(__file__).parents[2]
+# The environment that runs the tests, as `make` takes it: nothing is installed. In a clone the clone's own code runs.
+MAKE = ("make", f"VENV={sys.prefix}", "STAMP=")
+ENVIRONMENT = {
+    **os.environ,
+    "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    "PYTHONPATH": "src",
+}
+JOBS = ["download", "tokenize", "train", "average", "decode", "score", "report"]
+CPU_SECONDS = 5  # of an engine that has nothing to do; the clock on the wall would measure the neighbours as well
+SAME_BYTES = (
+    "results/toy-1.json",
+    "runs/toy-1/average/weights.safetensors",
+    "runs/toy-1/train/history.csv",
+    "reports/demo/results.md",
+    "reports/demo/figures/loss.svg",
+    "reports/demo/figures/bleu.svg",
+)
+
+
+def run(where: Path, *command: str, fails: bool = False) -> str:
+    """Run a command in a clone and return what it prints, stdout and stderr; it must end well, or must not."""
+    done = subprocess.run(
+        command, cwd=where, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    assert (done.returncode != 0) == fails, f"{' '.join(command)} in {where}\n{done.stdout}"
+    return done.stdout
+
+
+def commit(where: Path) -> None:
+    run(where, "git", "add", "--all")
+    run(where, "git", "commit", "--quiet", "--message", "state")
+
+
+def clone(origin: Path, target: Path) -> Path:
+    run(origin, "git", "clone", "--quiet", str(origin), str(target))
+    return target
+
+
+def changed_stages(where: Path) -> list[str]:
+    """Return the stages that `dvc repro` would look at again, without their names: the toy table has one of each."""
+    return [stage.partition("@")[0] for stage in json.loads(run(where, "dvc", "status", "--json"))]
+
+
+def planned_jobs(where: Path, *options: str) -> list[str]:
+    """Return the rules that `snakemake` would run, in the graph's order."""
+    text = run(where, "snakemake", "-n", *options)
+    found = set(re.findall(r"^rule (\w+):$", text, flags=re.MULTILINE))
+    assert found or "Nothing to be done" in text
+    return [job for job in JOBS if job in found]
+
+
+def set_parameter(where: Path, key: str, value: int) -> None:
+    """Change one value of params.yaml as `dvc exp run -S` does."""
+    apply_overrides(where / "params.yaml", [f"{key}={value}"])
+
+
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Commit this checkout, changed and new files too, with the toy table active and without its results."""
+    origin = tmp_path_factory.mktemp("origin")
+    for name in run(ROOT, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0"):
+        if name and (ROOT / name).is_file() and not name.startswith(("results/toy-", "reports/demo/")):
+            (origin / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, origin / name)
+    run(origin, "git", "init", "--quiet")
+    run(origin, "python", "-m", "bleuprint", "use", "demo")
+    commit(origin)
+    return origin
+
+
+@pytest.fixture(scope="module")
+def by_dvc(origin: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = clone(origin, tmp_path_factory.mktemp("clone") / "dvc")
+    run(root, *MAKE, "repro")
+    return root
+
+
+@pytest.fixture(scope="module")
+def by_snakemake(origin: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = clone(origin, tmp_path_factory.mktemp("clone") / "snakemake")
+    run(root, *MAKE, "snakemake")
+    return root
+
+
+@pytest.fixture(params=["dvc", "snakemake"])
+def finished(request: pytest.FixtureRequest) -> Path:
+    """Return the clone in which one of the engines has built the whole table."""
+    return request.getfixturevalue(f"by_{request.param}")
+
+
+@pytest.fixture
+def finished_copy(by_snakemake: Path, tmp_path: Path) -> Path:
+    """Return a copy, free to change, of a clone where both engines have nothing to do."""
+    shutil.copytree(by_snakemake, tmp_path / "copy", symlinks=True)
+    return tmp_path / "copy"
+
+
+# --- the same bytes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SAME_BYTES)
+def test_both_engines_write_the_same_bytes(by_dvc: Path, by_snakemake: Path, name: str) -> None:
+    assert (by_dvc / name).read_bytes() == (by_snakemake / name).read_bytes()
+
+
+def test_the_toy_is_learnt(by_dvc: Path) -> None:
+    result = json.loads((by_dvc / "results/toy-1.json").read_text())
+    assert result["test_sets"]["test"]["bleu_lc_tok"]["score"] >= 90
+
+
+# --- what is recorded as done -----------------------------------------------------------------------------------------
+
+
+def test_nothing_is_left_to_do(finished: Path) -> None:
+    assert changed_stages(finished) == []
+    assert planned_jobs(finished) == []
+
+
+def test_with_nothing_to_do_both_engines_are_quick(finished: Path) -> None:
+    for command in (("dvc", "repro"), ("snakemake", "-n")):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        run(finished, *command)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < CPU_SECONDS
+
+
+def test_a_partial_target_records_what_it_ran_and_no_more(origin: Path, tmp_path: Path) -> None:
+    root = clone(origin, tmp_path / "partial")
+    run(root, "snakemake", "--cores", "2", "data/corpora/toy-words")
+    assert changed_stages(root) == JOBS[2:]
+    set_parameter(root, "datasets.toy.pairs.train", 1000)
+    run(root, "snakemake", "--cores", "2", "data/raw/toy")
+    assert changed_stages(root) == JOBS[1:], "the corpus of the old data must not pass for one of the new data"
+
+
+def test_after_a_failure_the_finished_jobs_are_recorded(origin: Path, tmp_path: Path) -> None:
+    root = clone(origin, tmp_path / "failure")
+    with (root / "src/bleuprint/tokenizers.py").open("a") as file:
+        file.write("\nraise ValueError('broken by a test')\n")
+    run(root, "snakemake", "--cores", "2", fails=True)
+    assert changed_stages(root) == JOBS[1:]
+
+
+def test_changed_parameters_are_seen_by_both_engines(finished: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy, symlinks=True)
+    set_parameter(copy, "experiments.toy.train.max_steps", 7)
+    assert changed_stages(copy) == ["train"]
+    assert planned_jobs(copy) == JOBS[2:]
+
+
+def test_a_touch_records_nothing_in_dvc(finished_copy: Path) -> None:
+    """`snakemake --touch` runs no job: what DVC calls changed stays changed."""
+    set_parameter(finished_copy, "experiments.toy.train.max_steps", 7)
+    run(finished_copy, "snakemake", "--touch", "--forceall")
+    assert changed_stages(finished_copy) == ["train"]
+
+
+def test_an_edit_of_the_report_retrains_nothing(finished_copy: Path) -> None:
+    with (finished_copy / "src/bleuprint/report.py").open("a") as file:
+        file.write("# edited\n")
+    assert changed_stages(finished_copy) == ["report"]
+    assert planned_jobs(finished_copy) == ["report"]
+
+
+def test_an_edit_of_the_tracker_runs_nothing(finished_copy: Path) -> None:
+    with (finished_copy / "src/bleuprint/tracking.py").open("a") as file:
+        file.write("# edited\n")
+    assert changed_stages(finished_copy) == []
+    assert planned_jobs(finished_copy) == []
+
+
+def test_a_fresh_clone_with_committed_results(finished_copy: Path, tmp_path: Path) -> None:
+    """Snakemake makes everything anew; DVC says without any data whether the results belong to the code."""
+    commit(finished_copy)
+    fresh = clone(finished_copy, tmp_path / "fresh")
+    assert (fresh / "results/toy-1.json").exists()
+    assert planned_jobs(fresh) == JOBS
+    check = ("dvc", "repro", "--dry", "--allow-missing")
+    assert "Running stage" not in run(fresh, *check)
+    with (fresh / "src/bleuprint/objective.py").open("a") as file:
+        file.write("# edited\n")
+    assert "'train@toy-1'" in run(fresh, *check, fails=True), "the first stage whose code is not that of the results"
+
+
+# --- what users do with it --------------------------------------------------------------------------------------------
+
+
+def test_dvc_shows_metrics_and_plots(finished_copy: Path) -> None:
+    commit(finished_copy)
+    metrics = json.loads(run(finished_copy, "dvc", "metrics", "show", "--json"))[""]["data"]
+    assert metrics["results/toy-1.json"]["data"]["test_sets"]["test"]["bleu_lc_tok"]["score"] > 0
+    assert metrics["runs/toy-1/train/summary.json"]["data"]["steps"] > 0
+    plots = json.loads(run(finished_copy, "dvc", "plots", "diff", "HEAD", "--json"))
+    assert any("runs/toy-1/train/history.csv" in name for name in plots["data"])
+
+
+@pytest.mark.parametrize("stage", [("score", "toy-1"), ("report",)])
+def test_scores_and_report_import_no_torch(finished_copy: Path, stage: tuple[str, ...]) -> None:
+    code = (
+        "import sys; from bleuprint.cli import app; "
+        f"app({list(stage)}, standalone_mode=False); sys.exit('torch' in sys.modules)"
+    )
+    run(finished_copy, "python", "-c", code)

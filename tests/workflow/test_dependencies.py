@@ -1,0 +1,96 @@
+"""A stage depends on the modules that decide its bytes: all that it imports but those excused here, with a reason."""
+
+import pytest
+from graphs import Graph, copy_project, dvc_graph
+from modules import all_behind
+
+from bleuprint.cli import CODE, TRAIN_CODE
+from bleuprint.tables import use
+
+SOURCE = "src/bleuprint/"
+# The module whose function is the stage; {module} and {model} are the data set's and the run's.
+ENTRIES = {
+    "download": ("{module}",),
+    "tokenize": ("tokenizers",),
+    "train": ("training", "models/{model}"),
+    "average": ("checkpoint",),
+    "decode": ("decoding", "models/{model}"),
+    "score": ("scoring",),
+    "report": ("report",),
+}
+# These decide no bytes of any stage.
+NEVER = {
+    "params": "what it reads stands in the stage's params",
+    "mistakes": "words of an error",
+    "files": "how bytes come to the disk, not which",
+    "device": "the stage's params name it",
+    "models": "finds a model's file by name",
+    "tracking": "a copy of the numbers for human eyes",
+}
+EXCUSED = {
+    "train": {
+        "corpus": "makes the ids that the stage reads",
+        "idstore": "makes the ids that the stage reads",
+        "segmentation": "makes the ids that the stage reads",
+        "tokenizers": "other ids of the special symbols are another corpus",
+    },
+    "decode": {
+        "idstore": "makes the ids that the stage reads",
+        "models/dropout": "a model that translates drops nothing",
+    },
+    "report": {
+        "corpus": "reads what scoring scores",
+        "provenance": "writes what stands beside a result",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """Return the graphs of two tables in one: a generated data set and a mirrored one."""
+    project = copy_project(tmp_path_factory.mktemp("project"))
+    found: dict = {}
+    for table in ("demo", "default"):
+        use(table, project / "params.yaml", project / "workflow/tables")
+        found |= dvc_graph(project)
+    return found
+
+
+def code_of(graph: Graph, stage: str) -> set[str]:
+    """Return the modules among a stage's inputs."""
+    paths = {path.removeprefix(SOURCE) for path in graph[stage].inputs if path.startswith(SOURCE)}
+    return {path.removesuffix(".py") for path in paths if path.endswith(".py")}
+
+
+@pytest.mark.parametrize(
+    ("stage", "module", "model"),
+    [
+        ("download@toy", "toy", ""),
+        ("download@multi30k", "corpus", ""),
+        ("tokenize@toy-words", "", ""),
+        ("tokenize@multi30k-bpe", "", ""),
+        *((f"{stage}@{run}", "", "transformer") for run in ("toy-1", "tiny-1") for stage in ("train", "decode")),
+        ("average@toy-1", "", ""),
+        ("score@toy-1", "", "transformer"),
+        ("report@demo", "", ""),
+    ],
+)
+def test_a_stage_depends_on_what_decides_its_bytes(graph: Graph, stage: str, module: str, model: str) -> None:
+    kind = stage.partition("@")[0]
+    imported = all_behind(*(entry.format(module=module, model=model) for entry in ENTRIES[kind]))
+    excused = set(EXCUSED[kind]) if kind in EXCUSED else set()
+    assert excused <= imported, "an excuse for what is not imported"
+    expected = imported - set(NEVER) - excused
+    if kind == "score":
+        expected |= {*CODE, f"models/{model}"}  # it writes their hashes
+    assert code_of(graph, stage) == expected
+
+
+def test_the_fingerprint_of_a_training_covers_its_code(graph: Graph) -> None:
+    assert {*TRAIN_CODE, "models/transformer"} == code_of(graph, "train@toy-1")
+
+
+def test_a_result_names_all_code_behind_it(graph: Graph) -> None:
+    """All that download, tokenize, train, average and decode depend on, but the grammar: that the data's hash names."""
+    stages = ("download@multi30k", "tokenize@multi30k-bpe", "train@tiny-1", "average@tiny-1", "decode@tiny-1")
+    assert {*CODE, "models/transformer"} == set().union(*(code_of(graph, stage) for stage in stages))

@@ -1,0 +1,88 @@
+"""Imports flow one way: cli → stages → {checkpoint, objective, batching, search} → {models, tokenizers} → params."""
+
+import subprocess
+import sys
+
+import pytest
+from modules import ROOT, all_behind, foreign_imports, module_names, own_imports
+
+# From the bottom up; a module imports from the layers below its own and from nowhere else. A new module is added here.
+LAYERS = (
+    ("console", "files", "mistakes", "process"),
+    ("params",),
+    ("corpus", "device", "history", "idstore", "provenance", "segmentation", "tables"),
+    ("origin", "tokenizers", "toy"),
+    ("models/dropout",),
+    ("models/*",),
+    ("models",),
+    ("batching", "checkpoint", "objective", "search", "tracking"),
+    ("resume",),
+    ("decoding", "scoring", "training", "ui"),
+    ("claims",),
+    ("report",),
+    ("cli",),
+    ("__main__",),
+)
+# What reads results, or only counts words, starts without torch: at once, and on a machine that has none.
+WITHOUT_TORCH = ("scoring", "claims", "report")
+# A model is arithmetic.
+FILES_AND_LOGS = {
+    "os",
+    "io",
+    "pathlib",
+    "shutil",
+    "tempfile",
+    "json",
+    "csv",
+    "pickle",
+    "logging",
+    "safetensors",
+    "rich",
+}
+
+
+def layer_of(module: str) -> int:
+    """Return the number of a module's layer."""
+    for number, layer in enumerate(LAYERS):
+        if module in layer:
+            return number
+    assert module.startswith("models/"), f"{module} stands in no layer: add it to LAYERS"
+    return next(number for number, layer in enumerate(LAYERS) if "models/*" in layer)
+
+
+@pytest.mark.parametrize("module", module_names())
+def test_imports_go_down(module: str) -> None:
+    upward = {other for other in own_imports(module) if layer_of(other) >= layer_of(module)}
+    assert not upward, f"{module} imports {', '.join(sorted(upward))}, which does not stand below it"
+
+
+@pytest.mark.parametrize("module", [name for name in module_names() if name.startswith("models")])
+def test_a_model_knows_nothing_of_files_logs_or_training(module: str) -> None:
+    assert not foreign_imports(module) & FILES_AND_LOGS
+    others = {other for other in own_imports(module) if not other.startswith("models")}
+    assert others <= {"params", "tokenizers"}  # its hyper-parameters, and the id of the pad symbol
+
+
+def test_mlflow_is_imported_in_one_place() -> None:
+    assert [module for module in module_names() if "mlflow" in foreign_imports(module)] == ["tracking"]
+
+
+@pytest.mark.parametrize("module", WITHOUT_TORCH)
+def test_no_torch_in_the_source(module: str) -> None:
+    assert not [other for other in all_behind(module) if "torch" in foreign_imports(other)]
+
+
+def test_no_torch_at_run_time() -> None:
+    """Of others' packages too: sacreBLEU scores, altair draws, and torch is not in the process."""
+    code = """
+import sys
+from bleuprint import claims, report, scoring
+from bleuprint.params import Scoring
+settings = Scoring(bootstrap_resamples=2, bootstrap_seed=1)
+for name in scoring.METRICS:
+    scoring.score_corpus(scoring.build_metric(name), ["ein Hund rennt ."], ["ein Hund rennt ."], settings)
+report.render_svg(report.loss_chart([{"run": "a", "step": 1, "loss of": "training", "loss": 1.0}]))
+print("torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,84 @@
+# What the rules share: the parameters, the names that a wildcard may stand for, how a finished job is told to DVC.
+
+import re
+import subprocess
+import sys
+
+from bleuprint.params import load_params
+
+PARAMS = load_params()
+
+shell.prefix("export BLEUPRINT_ORCHESTRATOR=snakemake; ")  # for the tags in MLflow; DVC says so of its own
+
+
+def one_of(names):
+    """Return a pattern that matches exactly these names, so that no path is built for an unknown one."""
+    return "|".join(re.escape(name) for name in names)
+
+
+wildcard_constraints:
+    dataset=one_of(PARAMS.inputs.datasets),
+    corpus=one_of(PARAMS.inputs.corpora),
+    run=one_of(PARAMS.runs),
+    table=one_of([PARAMS.table]),
+
+
+def code(*modules):
+    """Return the files of these modules of bleuprint."""
+    return [f"src/bleuprint/{module}.py" for module in modules]
+
+
+def experiment_of(wildcards):
+    """Return the recipe of {run}."""
+    return PARAMS.experiments[PARAMS.runs[wildcards.run].experiment]
+
+
+def corpus_of(wildcards):
+    """Return the corpus {corpus}, or the one that {run} reads."""
+    names = dict(wildcards.items())
+    return PARAMS.corpora[names["corpus"] if "corpus" in names else PARAMS.runs[names["run"]].corpus]
+
+
+def raw_data(wildcards):
+    return f"data/raw/{corpus_of(wildcards).dataset}"
+
+
+def corpus_data(wildcards):
+    return f"data/corpora/{PARAMS.runs[wildcards.run].corpus}"
+
+
+def model_code(wildcards):
+    return code(f"models/{PARAMS.runs[wildcards.run].model}")
+
+
+# Snakemake runs a job again when its params differ from those it ran with, so rules take slices of params.yaml as plain
+# values, the same slices as in dvc.yaml.
+
+
+def plain(section):
+    return section.model_dump(mode="json")
+
+
+def corpus_values(wildcards):
+    return plain(corpus_of(wildcards))
+
+
+def splits_values(wildcards):
+    return plain(PARAMS.datasets[corpus_of(wildcards).dataset].splits)
+
+
+def machine_values(_):
+    return plain(PARAMS.machine)
+
+
+def record_finished_jobs_in_dvc():
+    """Commit to DVC the stages whose jobs ran to their end in this call, and no others.
+
+    A blanket `dvc commit -f` after a partial target would record old outputs under new parameters. `--touch` runs no
+    job: it follows a `dvc repro`.
+    """
+    if workflow.touch:
+        return
+    stages = [f"{job.rule.name}@{name}" for job in workflow.dag.finished_jobs for name in job.wildcards]
+    if stages:
+        subprocess.run([sys.executable, "-m", "dvc", "commit", "--force", "--quiet", *sorted(stages)], check=True)

@@ -1,0 +1,39 @@
+# From the mirrors, or the toy grammar, to numbers that training reads.
+
+
+rule download:
+    input:
+        code=lambda wildcards: code("corpus", PARAMS.inputs.datasets[wildcards.dataset].module),
+    output:
+        directory("data/raw/{dataset}"),
+    log:
+        "work/logs/download-{dataset}.log",
+    benchmark:
+        "work/benchmarks/download-{dataset}.tsv"
+    resources:
+        mem_mb=1000,
+        runtime=60,  # minutes, here and below: what a cluster is asked for
+    params:
+        dataset=lambda wildcards: plain(PARAMS.datasets[wildcards.dataset]),
+    shell:
+        "python -m bleuprint download {wildcards.dataset}"
+
+
+rule tokenize:
+    input:
+        raw=raw_data,
+        code=code("corpus", "idstore", "segmentation", "tokenizers"),
+    output:
+        directory("data/corpora/{corpus}"),
+    log:
+        "work/logs/tokenize-{corpus}.log",
+    benchmark:
+        "work/benchmarks/tokenize-{corpus}.tsv"
+    resources:
+        mem_mb=4000,
+        runtime=60,
+    params:
+        corpus=corpus_values,
+        splits=splits_values,
+    shell:
+        "python -m bleuprint tokenize {wildcards.corpus}"

@@ -1,0 +1,85 @@
+# Text, then scores. Two rules joined by plain files, so that anyone can score with the sacrebleu command.
+
+
+rule decode:
+    input:
+        raw=raw_data,  # the references, and the official tokens where the data set has them
+        corpus=corpus_data,
+        weights="runs/{run}/average/weights.safetensors",
+        code=code("batching", "checkpoint", "corpus", "decoding", "search", "segmentation", "tokenizers"),
+        model_code=model_code,
+    output:
+        directory("runs/{run}/decode"),
+    log:
+        "work/logs/decode-{run}.log",
+    benchmark:
+        "work/benchmarks/decode-{run}.tsv"
+    threads: PARAMS.machine.threads
+    resources:
+        mem_mb=8000,
+        runtime=240,
+        gpu=1 if PARAMS.machine.device == "cuda" else 0,
+    params:
+        corpus=corpus_values,
+        decode=lambda wildcards: plain(experiment_of(wildcards).decode),
+        machine=machine_values,
+        model=lambda wildcards: plain(experiment_of(wildcards).model),
+        splits=splits_values,
+    shell:
+        "python -m bleuprint decode {wildcards.run}"
+
+
+rule score:
+    input:
+        raw=raw_data,
+        corpus=corpus_data,
+        weights="runs/{run}/average/weights.safetensors",
+        decoded="runs/{run}/decode",
+        metrics="runs/{run}/train/metrics.jsonl",
+        summary="runs/{run}/train/summary.json",
+        code=code("provenance", "scoring"),
+        # A result names by their hashes all files that decided it.
+        hashed=code(
+            "batching",
+            "checkpoint",
+            "corpus",
+            "decoding",
+            "history",
+            "idstore",
+            "models/dropout",
+            "objective",
+            "resume",
+            "search",
+            "segmentation",
+            "tokenizers",
+            "training",
+        ),
+        model_code=model_code,
+    output:
+        result=report(
+            "results/{run}.json",
+            caption="../report/result.rst",
+            category="Scores",
+            labels={"run": "{run}", "file": "scores"},
+        ),
+        provenance=report(
+            "results/{run}.provenance.json",
+            caption="../report/provenance.rst",
+            category="Scores",
+            labels={"run": "{run}", "file": "provenance"},
+        ),
+    log:
+        "work/logs/score-{run}.log",
+    benchmark:
+        "work/benchmarks/score-{run}.tsv"
+    resources:
+        mem_mb=4000,
+        runtime=60,
+    params:
+        corpus=corpus_values,
+        machine=machine_values,
+        run=lambda wildcards: plain(PARAMS.runs[wildcards.run]),
+        scoring=plain(PARAMS.scoring),
+        splits=splits_values,
+    shell:
+        "python -m bleuprint score {wildcards.run}"

@@ -1,0 +1,55 @@
+# Weights: the last ones and the best one of a training, then their average.
+
+
+rule train:
+    input:
+        corpus=corpus_data,
+        code=code("batching", "checkpoint", "history", "models/dropout", "objective", "resume", "training"),
+        model_code=model_code,
+    output:
+        weights=directory("runs/{run}/train/weights"),
+        metrics="runs/{run}/train/metrics.jsonl",
+        summary="runs/{run}/train/summary.json",
+        history=report(
+            "runs/{run}/train/history.csv",
+            caption="../report/history.rst",
+            category="Training",
+            labels={"run": "{run}", "file": "history"},
+        ),
+    log:
+        "work/logs/train-{run}.log",
+    benchmark:
+        "work/benchmarks/train-{run}.tsv"
+    # Snakemake sets OMP_NUM_THREADS to this, 1 where a rule says nothing: half the speed, and other bits.
+    threads: PARAMS.machine.threads
+    resources:
+        mem_mb=8000,
+        runtime=1440,
+        gpu=1 if PARAMS.machine.device == "cuda" else 0,
+    params:
+        machine=machine_values,
+        model=lambda wildcards: plain(experiment_of(wildcards).model),
+        seed=lambda wildcards: PARAMS.runs[wildcards.run].seed,
+        splits=splits_values,
+        train=lambda wildcards: plain(experiment_of(wildcards).train),
+    shell:
+        "python -m bleuprint train {wildcards.run}"
+
+
+rule average:
+    input:
+        weights="runs/{run}/train/weights",
+        code=code("checkpoint"),
+    output:
+        "runs/{run}/average/weights.safetensors",
+    log:
+        "work/logs/average-{run}.log",
+    benchmark:
+        "work/benchmarks/average-{run}.tsv"
+    resources:
+        mem_mb=4000,
+        runtime=30,
+    params:
+        average=lambda wildcards: plain(experiment_of(wildcards).average),
+    shell:
+        "python -m bleuprint average {wildcards.run}"
