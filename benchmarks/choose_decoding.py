@@ -61,8 +61,8 @@ def main() -> None:
                 began = time.perf_counter()
                 hypotheses = [tokenizer.decode_tokens(ids) for ids in translate(model, sources, decode, split)]
                 score = BLEU(tokenize="none", force=True).corpus_score(hypotheses, references)
-                took = time.perf_counter() - began
-                print(f"last {last:2d} beam {beam:2d} alpha {alpha:.2f}  {score.format(width=2)}  {took:.0f} s", flush=True)
+                setting = f"last {last:2d} beam {beam:2d} alpha {alpha:.2f}"
+                print(f"{setting}  {score.format(width=2)}  {time.perf_counter() - began:.0f} s", flush=True)
 
 
 if __name__ == "__main__":
