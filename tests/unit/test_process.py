@@ -1,0 +1,74 @@
+"""What the process is told before torch starts; each setting is read back from where it acts."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import pytest
+
+from bleuprint import process
+
+LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="settings of glibc and GNU OpenMP")
+# Page faults while 20 blocks of 32 MiB are filled and freed, one after the other: 8,192 pages a block of 4 KiB.
+COUNT_FAULTS = """
+import resource, sys
+import numpy as np
+from bleuprint.process import keep_freed_memory
+taken = keep_freed_memory() if sys.argv[1] == "keep" else True
+np.ones(2**22)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    np.ones(2**22)
+print(taken, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def run(code: str, *arguments: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Return what a fresh interpreter prints, stdout and stderr."""
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@LINUX
+def test_freed_memory_is_used_again() -> None:
+    taken, kept = run(COUNT_FAULTS, "keep").split()
+    if taken == "False":
+        pytest.skip("this C library refuses the settings, and training goes on without them")
+    _, unmapped = run(COUNT_FAULTS, "let go").split()
+    assert int(kept) < 20
+    assert int(kept) * 10 < int(unmapped)
+
+
+@pytest.mark.parametrize("platform", ["darwin", "win32"])
+def test_other_systems_are_left_alone(monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    assert not process.keep_freed_memory()
+
+
+def test_spinning_is_cut_short_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.setenv(name, "")  # so that monkeypatch restores what stop_spinning changes
+        monkeypatch.delenv(name)
+    process.stop_spinning()
+    assert os.environ["GOMP_SPINCOUNT"] == "1000"
+    monkeypatch.setenv("GOMP_SPINCOUNT", "77")
+    process.stop_spinning()
+    assert os.environ["GOMP_SPINCOUNT"] == "77"
+    monkeypatch.delenv("GOMP_SPINCOUNT")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    process.stop_spinning()
+    assert "GOMP_SPINCOUNT" not in os.environ
+
+
+@LINUX
+def test_torch_starts_with_the_settings() -> None:
+    """GNU OpenMP prints its settings as it is loaded, with torch; importing process must not load torch before."""
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    environment["OMP_DISPLAY_ENV"] = "VERBOSE"
+    printed = run("from bleuprint.process import prepare; prepare(); import torch", environment=environment)
+    if "GOMP_SPINCOUNT" not in printed:
+        pytest.skip("this torch does not use GNU OpenMP")
+    assert "GOMP_SPINCOUNT = '1000'" in printed

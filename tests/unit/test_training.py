@@ -1,0 +1,428 @@
+"""The loop: it learns, counts, stops, keeps what it should, and is the same whatever happens to the process."""
+
+import csv
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bleuprint.batching import collate, open_pairs
+from bleuprint.checkpoint import load_into, load_weights, weights_of
+from bleuprint.idstore import write_ids
+from bleuprint.params import Machine, PlateauSchedule, Splits, Train, TransformerModel
+from bleuprint.resume import Learner, Progress
+from bleuprint.tokenizers import BOS, EOS, PAD
+from bleuprint.training import (
+    Recipe,
+    evaluate,
+    fingerprint,
+    follow_validation,
+    new_learner,
+    train_run,
+    train_step,
+    work_directory,
+)
+
+TYPES = 12  # four special ones and eight words
+MODEL = {
+    "kind": "transformer",
+    "norm": "pre",
+    "d_model": 32,
+    "d_ff": 64,
+    "n_heads": 4,
+    "n_layers": 1,
+    "max_positions": 32,
+    "tie_embeddings": "none",
+    "scale_embeddings": True,
+    "embedding_dropout": 0.1,
+    "residual_dropout": 0.1,
+    "attention_dropout": 0.0,
+    "ffn_dropout": 0.0,
+    "output_bias": False,
+    "norm_eps": 1e-5,
+    "init": "fairseq",
+}
+NO_DROPOUT = {"embedding_dropout": 0.0, "residual_dropout": 0.0}
+TRAIN = {  # 10 to 12 updates an epoch
+    "precision": "fp32",
+    "label_smoothing": 0.1,
+    "batches": {"kind": "tokens", "max_tokens": 64, "batches_per_step": 1},
+    "schedule": {"kind": "inverse_sqrt", "lr": 5e-3, "warmup_steps": 20},
+    "optimizer": {"betas": [0.9, 0.98], "eps": 1e-9, "weight_decay": 0.0, "clip_norm": 1.0},
+    "max_steps": 25,
+    "patience_epochs": 100,
+    "keep_last": 2,
+    "checkpoint_every_steps": 4,
+    "log_every_steps": 3,
+}
+Lines = list[dict[str, float]]
+
+
+def write_corpus(corpus: Path, pairs: Mapping[str, int]) -> None:
+    """Write splits in which the target is the source again: 1 to 8 words, drawn from eight."""
+    corpus.mkdir()
+    random = np.random.default_rng(0)
+    for split, count in pairs.items():
+        words = [random.integers(4, TYPES, random.integers(1, 9)).tolist() for _ in range(count)]
+        write_ids(corpus, f"{split}.source", [[*line, EOS] for line in words], TYPES)
+        write_ids(corpus, f"{split}.target", [[BOS, *line, EOS] for line in words], TYPES)
+    (corpus / "manifest.json").write_text(json.dumps({"vocabulary": {"source": TYPES, "target": TYPES}}))
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    corpus = tmp_path_factory.mktemp("corpora") / "copy"
+    write_corpus(corpus, {"train": 120, "val": 30})
+    return corpus
+
+
+def recipe_for(
+    corpus: Path, train: Mapping[str, object] | None = None, model: Mapping[str, object] | None = None, seed: int = 1
+) -> Recipe:
+    return Recipe(
+        seed,
+        TransformerModel.model_validate(MODEL | dict(model or {})),
+        Train.model_validate(TRAIN | dict(train or {})),
+        Machine(device="cpu", threads=1),
+        Splits(train="train", validation="val", tests=("test",)),
+        corpus,
+        {"training": "0"},
+    )
+
+
+def ignore(step: int, metrics: Mapping[str, float]) -> None:
+    """Observe nothing."""
+
+
+def run(recipe: Recipe, root: Path) -> Path:
+    """Train below `root`, with the resume state where the stage command keeps it, and return the outputs."""
+    train_run(recipe, work_directory(root / "work", "copy-1", recipe), root / "out", ignore)
+    return root / "out"
+
+
+def read_lines(out: Path) -> Lines:
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def epoch_ends(out: Path) -> list[int]:
+    return [int(line["step"]) for line in read_lines(out) if "validation_loss" in line]
+
+
+def without_times(out: Path) -> Lines:
+    times = ("seconds", "tokens_per_second")
+    return [{name: value for name, value in line.items() if name not in times} for line in read_lines(out)]
+
+
+def reproducible_bytes(out: Path) -> dict[str, bytes]:
+    """Return the files of a run that must be the same in every repetition."""
+    files = [*(out / "weights").iterdir(), out / "history.csv", out / "summary.json"]
+    return {str(file.relative_to(out)): file.read_bytes() for file in files}
+
+
+@pytest.fixture(scope="module")
+def finished(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(recipe_for(corpus), tmp_path_factory.mktemp("finished"))
+
+
+# --- learning ---------------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def share_copied(learner: Learner, corpus: Path, split: str) -> float:
+    """Return the share of words and end symbols that are the likeliest next ones, given those before."""
+    learner.model.eval()
+    pairs = open_pairs(corpus, split)
+    batch = collate(pairs, np.arange(len(pairs)))
+    found = learner.model.project(learner.model(batch.source, batch.inputs)).argmax(-1)
+    real = batch.labels != PAD
+    return float((found == batch.labels)[real].float().mean())
+
+
+def test_a_copy_task_is_learnt(tmp_path: Path) -> None:
+    """New sentences: nothing but attention to the right place of the source can tell the next word."""
+    write_corpus(tmp_path / "copy", {"train": 1000, "val": 100})
+    batches = {"kind": "tokens", "max_tokens": 512, "batches_per_step": 1}
+    train = {"max_steps": 300, "batches": batches, "label_smoothing": 0.0}
+    recipe = recipe_for(tmp_path / "copy", train, NO_DROPOUT)
+    out = run(recipe, tmp_path)
+    learner = new_learner(recipe)
+    assert share_copied(learner, recipe.corpus, "val") < 0.3
+    with torch.no_grad():
+        load_into(learner.model, load_weights(out / "weights/best.safetensors"), out)
+    assert share_copied(learner, recipe.corpus, "val") > 0.99
+    pairs = open_pairs(recipe.corpus, "val")
+    assert evaluate(learner, pairs) == json.loads((out / "summary.json").read_text())["validation_loss"] < 0.1
+
+
+def one_step(recipe: Recipe, batches: list[list[int]]) -> dict[str, torch.Tensor]:
+    """Return the weights after one update over batches of these rows; eps 1 makes it smooth in the gradient."""
+    learner, pairs = new_learner(recipe), open_pairs(recipe.corpus, "train")
+    train_step(learner, [collate(pairs, np.array(rows)) for rows in batches], lr=1.0)
+    return weights_of(learner.model)
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.1])
+def test_accumulated_batches_are_one_large_batch(corpus: Path, clip_norm: float | None) -> None:
+    """10 and 2 sentences: the mean of the two means would be another number."""
+    optimizer = {"betas": [0.9, 0.98], "eps": 1.0, "weight_decay": 0.0, "clip_norm": clip_norm}
+    recipe = recipe_for(corpus, {"optimizer": optimizer}, NO_DROPOUT)
+    before, rows = weights_of(new_learner(recipe).model), list(range(12))
+    apart, together = one_step(recipe, [rows[:10], rows[10:]]), one_step(recipe, [rows])
+    unlike = one_step(recipe, [rows[:10]])
+    for name, value in together.items():
+        torch.testing.assert_close(apart[name], value, rtol=1e-5, atol=1e-6)
+    assert max(float((together[name] - before[name]).abs().max()) for name in before) > 1e-3
+    assert max(float((together[name] - unlike[name]).abs().max()) for name in before) > 1e-4
+
+
+def test_batches_per_step_makes_fewer_updates(corpus: Path, tmp_path: Path) -> None:
+    steps = {}
+    for size in (1, 2):
+        batches = {"kind": "sentences", "sentences": 10, "pool_batches": 3, "batches_per_step": size}
+        out = run(recipe_for(corpus, {"batches": batches, "max_steps": 12}), tmp_path / str(size))
+        steps[size] = epoch_ends(out)
+    assert steps == {1: [12], 2: [6, 12]}
+
+
+def test_the_loss_is_the_cross_entropy_per_token(corpus: Path) -> None:
+    """By torch's own, over all of the validation split in one batch; and dropout is off, but on again afterwards."""
+    learner, pairs = new_learner(recipe_for(corpus)), open_pairs(corpus, "val")
+    found = evaluate(learner, pairs)
+    assert learner.model.training
+    batch = collate(pairs, np.arange(len(pairs)))
+    with torch.no_grad():
+        logits = learner.model.eval().project(learner.model(batch.source, batch.inputs))
+    expected = torch.nn.functional.cross_entropy(logits.transpose(1, 2), batch.labels, ignore_index=PAD)
+    assert found == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_bf16_trains_fp32_weights(corpus: Path, tmp_path: Path, finished: Path) -> None:
+    out = run(recipe_for(corpus, {"precision": "bf16"}), tmp_path)
+    assert {value.dtype for value in load_weights(out / "weights/best.safetensors").values()} == {torch.float32}
+    losses = [json.loads((where / "summary.json").read_text())["validation_loss"] for where in (out, finished)]
+    assert losses[0] != losses[1]
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)
+
+
+def test_a_diverged_training_says_so(corpus: Path, tmp_path: Path) -> None:
+    schedule = {"kind": "inverse_sqrt", "lr": 1e30, "warmup_steps": 1}
+    with pytest.raises(ValueError, match=r"^the loss is \S+ at lr \S+: training has diverged; lower the learning rate"):
+        run(recipe_for(corpus, {"schedule": schedule}), tmp_path)
+    assert not (tmp_path / "out").exists()
+
+
+# --- when to stop -----------------------------------------------------------------------------------------------------
+
+
+def test_max_steps_is_exact(finished: Path) -> None:
+    """25 updates end in the middle of an epoch, which is validated and counted all the same."""
+    summary = json.loads((finished / "summary.json").read_text())
+    assert (summary["steps"], summary["stopped"]) == (25, "max_steps")
+    ends = epoch_ends(finished)
+    assert ends[-1] == 25
+    assert ends[-1] - ends[-2] < ends[0], "the last epoch is a part of one"
+    assert summary["epochs"] == len(ends) == 3
+
+
+def test_patience(corpus: Path, tmp_path: Path) -> None:
+    """With updates too small for fp32 every epoch validates like the first; two more are granted."""
+    schedule = {"kind": "inverse_sqrt", "lr": 1e-30, "warmup_steps": 1}
+    out = run(recipe_for(corpus, {"schedule": schedule, "patience_epochs": 2, "max_steps": 1000}), tmp_path)
+    summary = json.loads((out / "summary.json").read_text())
+    assert (summary["epochs"], summary["stopped"]) == (3, "patience")
+
+
+def test_patience_counts_from_the_last_best(corpus: Path) -> None:
+    train, progress = recipe_for(corpus, {"patience_epochs": 2}).train, Progress()
+    bad_epochs = []
+    for loss in (3.0, 3.1, 2.9, 2.9, 2.8, 5.0, 2.9):
+        follow_validation(progress, train, loss)
+        bad_epochs.append(progress.bad_epochs)
+    assert bad_epochs == [0, 1, 0, 1, 0, 1, 2]
+    assert progress.best == 2.8
+
+
+def test_the_plateau_schedule_is_followed(corpus: Path, tmp_path: Path) -> None:
+    """No epoch is better than the first: with patience 0 the rate halves after each other one."""
+    schedule = PlateauSchedule(kind="plateau", lr=1e-30, factor=0.5, patience_epochs=0, warmup_epochs=0)
+    out = run(recipe_for(corpus, {"schedule": schedule.model_dump(), "max_steps": 40}), tmp_path)
+    ends = [line for line in read_lines(out) if "validation_loss" in line]
+    assert [line["lr"] for line in ends] == pytest.approx([1e-30, 1e-30, 5e-31, 2.5e-31], rel=1e-6, abs=0)
+
+
+# --- what is written --------------------------------------------------------------------------------------------------
+
+
+def test_the_last_weights_and_the_best_are_kept(finished: Path) -> None:
+    expected = ["best", *(f"step-{step:08d}" for step in epoch_ends(finished)[-2:])]
+    assert sorted(file.name for file in (finished / "weights").iterdir()) == [f"{n}.safetensors" for n in expected]
+
+
+def test_the_best_weights_have_the_lowest_loss(tmp_path: Path) -> None:
+    """Ten sentences are soon known by heart, and the loss of others rises; the weights of every epoch are kept."""
+    write_corpus(tmp_path / "copy", {"train": 10, "val": 30})
+    out = run(recipe_for(tmp_path / "copy", {"keep_last": 100, "max_steps": 100}, NO_DROPOUT), tmp_path)
+    ends = [line for line in read_lines(out) if "validation_loss" in line]
+    losses = [line["validation_loss"] for line in ends]
+    best = losses.index(min(losses))
+    assert best < len(losses) - 1
+    assert json.loads((out / "summary.json").read_text())["validation_loss"] == losses[best]
+    named = out / f"weights/step-{int(ends[best]['step']):08d}.safetensors"
+    assert (out / "weights/best.safetensors").read_bytes() == named.read_bytes()
+
+
+def test_summary_history_and_metrics_agree(finished: Path) -> None:
+    lines = read_lines(finished)
+    windows = [line for line in lines if "validation_loss" not in line]
+    ends = [line for line in lines if "validation_loss" in line]
+    assert [line["step"] for line in windows] == [3, 6, 9, 12, 15, 18, 21, 24]
+    assert all(set(line) == {"step", "epoch", "train_loss", "lr", "tokens_per_second"} for line in windows)
+    assert [line["epoch"] for line in ends] == [1, 2, 3]
+    for line in windows:
+        assert line["lr"] == pytest.approx(5e-3 * min(line["step"] / 20, (20 / line["step"]) ** 0.5))
+    with (finished / "history.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["epoch", "step", "train_loss", "validation_loss", "lr"]
+    names = {"train_loss": "train_loss_epoch"}
+    for row, line in zip(rows, ends, strict=True):
+        assert {name: float(value) for name, value in row.items()} == {n: line[names.get(n, n)] for n in row}
+    summary = json.loads((finished / "summary.json").read_text())
+    assert summary == {
+        "epochs": 3,
+        "steps": 25,
+        "stopped": "max_steps",
+        "validation_loss": min(line["validation_loss"] for line in ends),
+    }
+
+
+def test_epoch_and_window_losses_are_means_over_tokens(corpus: Path, tmp_path: Path) -> None:
+    """Without updates to speak of and without dropout, every mean over an epoch is the loss of the split."""
+    schedule = {"kind": "inverse_sqrt", "lr": 1e-30, "warmup_steps": 1}
+    recipe = recipe_for(corpus, {"schedule": schedule, "log_every_steps": 1}, NO_DROPOUT)
+    lines = read_lines(run(recipe, tmp_path))
+    expected = evaluate(new_learner(recipe), open_pairs(corpus, "train"))
+    ends = [line["train_loss_epoch"] for line in lines if "train_loss_epoch" in line]
+    assert ends[:2] == pytest.approx([expected, expected], rel=1e-5)
+    losses = [line["train_loss"] for line in lines if "train_loss" in line]
+    assert min(losses) < expected < max(losses)
+    assert len({round(loss, 6) for loss in losses}) > 5, "each window has its own batches"
+
+
+# --- the same bits ----------------------------------------------------------------------------------------------------
+
+
+def test_the_seed_decides_every_bit(corpus: Path, tmp_path: Path, finished: Path) -> None:
+    torch.manual_seed(99)  # whatever was drawn before has no say
+    again = run(recipe_for(corpus), tmp_path / "again")
+    assert reproducible_bytes(again) == reproducible_bytes(finished)
+    other = reproducible_bytes(run(recipe_for(corpus, seed=2), tmp_path / "other"))
+    first = reproducible_bytes(finished)
+    assert other["weights/best.safetensors"] != first["weights/best.safetensors"]
+    assert other["history.csv"] != first["history.csv"]
+
+
+class CutOff(Exception):
+    """What ends a training in the middle, as a kill would."""
+
+
+@pytest.mark.parametrize("lines", [1, 2, 3, 4, 5, 6, 9, 11])
+def test_a_cut_off_run_ends_with_the_same_bits(corpus: Path, tmp_path: Path, finished: Path, lines: int) -> None:
+    """Cut off at the first line of metrics, …, at the ends of epochs, before and after a checkpoint, at the last."""
+    recipe, seen = recipe_for(corpus), 0
+
+    def observe(step: int, metrics: Mapping[str, float]) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == lines:
+            raise CutOff
+
+    work = work_directory(tmp_path / "work", "copy-1", recipe)
+    with pytest.raises(CutOff):
+        train_run(recipe, work, tmp_path / "out", observe)
+    assert not (tmp_path / "out").exists()
+    with (work / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 4, "ep')  # a line that a kill cut off
+    out = run(recipe, tmp_path)
+    assert reproducible_bytes(out) == reproducible_bytes(finished)
+    assert without_times(out) == without_times(finished)
+
+
+def test_a_finished_run_is_published_again(corpus: Path, tmp_path: Path) -> None:
+    """As after a kill before the outputs were in place: nothing is done but what came after the last saved state."""
+    recipe, steps = recipe_for(corpus), []
+    first = reproducible_bytes(run(recipe, tmp_path))
+    (tmp_path / "out/summary.json").unlink()
+    work = work_directory(tmp_path / "work", "copy-1", recipe)
+    train_run(recipe, work, tmp_path / "out", lambda step, metrics: steps.append(step))
+    assert reproducible_bytes(tmp_path / "out") == first
+    assert steps == [25], "the last checkpoint stood at 24"
+
+
+def test_a_half_written_file_is_not_published(corpus: Path, tmp_path: Path, finished: Path) -> None:
+    recipe = recipe_for(corpus)
+    work = work_directory(tmp_path / "work", "copy-1", recipe)
+    (work / "weights").mkdir(parents=True)
+    for name in ("weights/step-00000025.safetensors", "weights/best-00000025.safetensors", "state.pt"):
+        write_half(work / name)
+    write_half(tmp_path / "out")
+    out = run(recipe, tmp_path)
+    assert reproducible_bytes(out) == reproducible_bytes(finished)
+    assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []
+
+
+def write_half(path: Path) -> None:
+    """Leave what a process that was killed in the middle of writing `path` leaves."""
+    path.with_name(f"{path.name}.partial-123").write_bytes(b"half")
+
+
+def test_a_run_that_ended_with_an_epoch_goes_on(corpus: Path, tmp_path: Path, finished: Path) -> None:
+    """More in test_more_updates.py."""
+    run(recipe_for(corpus, {"max_steps": epoch_ends(finished)[1]}), tmp_path)
+    run(recipe_for(corpus), tmp_path)
+    assert reproducible_bytes(tmp_path / "out") == reproducible_bytes(finished)
+    assert without_times(tmp_path / "out") == without_times(finished)
+
+
+@pytest.mark.xfail(strict=True, raises=ZeroDivisionError, reason="resumes in an epoch of which no update may be done")
+def test_fewer_updates_may_end_where_the_state_stands(corpus: Path, tmp_path: Path, finished: Path) -> None:
+    """The state of the longer run is that of the end of its last whole epoch; max_steps is lowered to just there."""
+    seldom = {"checkpoint_every_steps": 1000}
+    run(recipe_for(corpus, seldom), tmp_path)
+    shorter = recipe_for(corpus, seldom | {"max_steps": epoch_ends(finished)[1]})
+    assert reproducible_bytes(run(shorter, tmp_path)) == reproducible_bytes(run(shorter, tmp_path / "fresh"))
+
+
+# --- the fingerprint --------------------------------------------------------------------------------------------------
+
+
+def test_every_part_of_a_recipe_is_in_its_fingerprint(corpus: Path, tmp_path: Path) -> None:
+    recipe = recipe_for(corpus)
+    write_corpus(tmp_path / "copy", {"train": 1, "val": 1})
+    manifest = json.loads((tmp_path / "copy/manifest.json").read_text())
+    (tmp_path / "copy/manifest.json").write_text(json.dumps(manifest | {"pairs": {"train": 1}}))
+    changed = [
+        recipe._replace(seed=2),
+        recipe._replace(model=recipe.model.model_copy(update={"norm_eps": 1e-6})),
+        recipe._replace(train=recipe.train.model_copy(update={"label_smoothing": 0.2})),
+        recipe._replace(machine=Machine(device="cpu", threads=2)),
+        recipe._replace(splits=Splits(train="train", validation="train", tests=("test",))),
+        recipe._replace(corpus=tmp_path / "copy"),
+        recipe._replace(code={"training": "1"}),
+    ]
+    assert len(changed) == len(Recipe._fields)
+    found = [fingerprint(recipe) for recipe in (recipe, *changed)]
+    assert len(set(found)) == len(found)
+    assert all(len(digits) == 16 and int(digits, 16) >= 0 for digits in found)
+    assert fingerprint(recipe_for(corpus, {"max_steps": 26})) == found[0], "a longer run is the same run"
+
+
+def test_a_changed_parameter_trains_afresh(corpus: Path, tmp_path: Path) -> None:
+    """As the stage command does it: the state's directory carries the fingerprint."""
+    run(recipe_for(corpus, {"max_steps": 5}), tmp_path / "one")
+    changed = recipe_for(corpus, {"max_steps": 5, "label_smoothing": 0.2})
+    out = run(changed, tmp_path / "one")
+    assert reproducible_bytes(out) == reproducible_bytes(run(changed, tmp_path / "two"))
+    assert len(list((tmp_path / "one/work").iterdir())) == 2
