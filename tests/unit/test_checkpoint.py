@@ -88,7 +88,9 @@ def test_the_old_file_stands_until_the_new_one_is_whole(tmp_path: Path) -> None:
         assert path.read_text() == "old"
         assert partial.parent == path.parent, "a rename across file systems would not be atomic"
 
-    write_atomically(path, write)
+    with path.open() as reader:
+        write_atomically(path, write)
+        assert reader.read() == "old", "replaced, not overwritten: who reads it reads on"
     assert path.read_text() == "new"
     assert names_in(tmp_path) == ["file"]
 
