@@ -32,7 +32,7 @@ $(STAMP):
 
 # A clone, so that params.yaml, results/ and reports/ here stay as they are; where git knows nothing, a copy. PYTHONPATH:
 # the clone runs its own code, not the code here that is installed in .venv.
-demo: $(STAMP)  ## the toy table from nothing, in a clone: two minutes
+demo: $(STAMP)  ## the toy table from nothing, in a clone: a minute
 	rm -rf $(DEMO)
 	mkdir -p $(DEMO)
 	if [ -e .git ] && git rev-parse --quiet --verify HEAD >/dev/null; then git clone --quiet . $(DEMO); else \

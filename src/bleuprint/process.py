@@ -35,9 +35,9 @@ def keep_freed_memory() -> bool:
 def stop_spinning() -> None:
     """Let OpenMP's threads spin shortly before they sleep, unless the user has set how.
 
-    GNU OpenMP spins for milliseconds. On a core that another process wants, that is lost to both: two toy trainings
-    side by side on 2 cores did 3 steps in the time in which they do 110 with this, and 145 with the cores to
-    themselves. A training alone loses up to a tenth; OMP_WAIT_POLICY=ACTIVE takes that back.
+    GNU OpenMP spins for milliseconds. On a core that another process wants, that is lost to both: two loops of small
+    matrix products side by side on 2 cores did 3 rounds in the time in which they do 111 with this. A training alone
+    loses about a tenth; OMP_WAIT_POLICY=ACTIVE takes that back.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")

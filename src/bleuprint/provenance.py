@@ -111,13 +111,13 @@ def output_of(*command: str) -> str | None:
 def summarise_training(metrics: Path) -> dict[str, float | None] | None:
     """Return {"seconds", "tokens_per_second"} of a training log (JSON lines); null where the file is gone.
 
-    `seconds` is the largest `train_seconds` of its lines, `tokens_per_second` the median of theirs; null where no line
-    has the key. Raise ValueError on a line that is not JSON.
+    `seconds` is the largest `seconds` of its lines, which training counts up, `tokens_per_second` the median of
+    theirs; null where no line has the key. Raise ValueError on a line that is not JSON.
     """
     if not metrics.exists():
         return None
     rows = [parse_line(line, metrics) for line in metrics.read_text(encoding="utf-8").splitlines()]
-    seconds = [row["train_seconds"] for row in rows if "train_seconds" in row]
+    seconds = [row["seconds"] for row in rows if "seconds" in row]
     speeds = [row["tokens_per_second"] for row in rows if "tokens_per_second" in row]
     return {
         "seconds": max(seconds) if seconds else None,

@@ -76,9 +76,7 @@ def test_cpu_model(tmp_path: Path) -> None:
 
 def test_training_speed_and_time(tmp_path: Path) -> None:
     log = tmp_path / "metrics.jsonl"
-    rows = [
-        {"tokens_per_second": speed, "train_seconds": seconds} for speed, seconds in ((9.0, 1.5), (1.0, 2.5), (8.0, 9))
-    ]
+    rows = [{"tokens_per_second": speed, "seconds": seconds} for speed, seconds in ((9.0, 1.5), (1.0, 2.5), (8.0, 9))]
     log.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"epoch": 1, "validation_loss": 2.0}]))
     assert summarise_training(log) == {"seconds": 9, "tokens_per_second": 8.0}
     log.write_text('{"step": 1}\n')

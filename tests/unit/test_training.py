@@ -13,6 +13,7 @@ from bleuprint.batching import collate, epoch_batches, open_pairs
 from bleuprint.checkpoint import load_into, load_weights, weights_of
 from bleuprint.idstore import write_ids
 from bleuprint.params import Machine, PlateauSchedule, Splits, Train, TransformerModel
+from bleuprint.provenance import summarise_training
 from bleuprint.resume import Learner, Progress
 from bleuprint.tokenizers import BOS, EOS, PAD
 from bleuprint.training import (
@@ -447,3 +448,11 @@ def test_a_changed_parameter_trains_afresh(corpus: Path, tmp_path: Path) -> None
     assert after == reproducible_bytes(run(changed, tmp_path / "two"))
     assert after["weights/best.safetensors"] != before["weights/best.safetensors"]
     assert len(list((tmp_path / "one/work").iterdir())) == 2
+
+
+def test_provenance_finds_the_time_that_training_took(finished: Path) -> None:
+    """Both ends of one file: what training writes, and what a result's provenance reads."""
+    found = summarise_training(finished / "metrics.jsonl")
+    assert found is not None
+    assert found["seconds"] == max(line["seconds"] for line in read_lines(finished) if "seconds" in line) > 0
+    assert found["tokens_per_second"] is not None
