@@ -60,11 +60,15 @@ def fingerprint(recipe: Recipe) -> str:
 
 
 def work_directory(root: Path, run: str, recipe: Recipe) -> Path:
-    """Return where the run keeps its state; one that is already beyond max_steps there is left alone."""
+    """Return where the run keeps its state; a state that belongs to updates beyond max_steps is left alone."""
     directory = root / f"{run}-{fingerprint(recipe)}"
     state = directory / STATE
-    if state.exists() and load_state(state)["progress"]["step"] > recipe.train.max_steps:
-        return directory.with_name(f"{directory.name}-{recipe.train.max_steps}")
+    if state.exists():
+        progress = load_state(state)["progress"]
+        # A state between two epochs belongs to the second one, in which a run that ends just there does no update.
+        begun = progress["step"] + (progress["epoch_steps"] == 0)
+        if begun > recipe.train.max_steps:
+            return directory.with_name(f"{directory.name}-{recipe.train.max_steps}")
     return directory
 
 
@@ -76,6 +80,7 @@ def train_run(recipe: Recipe, work: Path, out: Path, observe: Observer) -> None:
     """
     torch.set_num_threads(recipe.machine.threads)
     training, validation = (open_pairs(recipe.corpus, name) for name in (recipe.splits.train, recipe.splits.validation))
+    ordered_batches(validation, recipe.train.batches)  # refuses a pair that is too long now, not after an epoch
     (work / "weights").mkdir(parents=True, exist_ok=True)
     learner = new_learner(recipe)
     progress = resume(learner, work)

@@ -204,7 +204,7 @@ class Transformer(nn.Module):
         else:
             self.target_embedding = nn.Embedding(target_vocabulary, spec.d_model, padding_idx=PAD)
             self.output = nn.Parameter(torch.empty(target_vocabulary, spec.d_model))
-        self.output_bias = nn.Parameter(torch.zeros(target_vocabulary)) if spec.output_bias else None
+        self.output_bias = nn.Parameter(torch.empty(target_vocabulary)) if spec.output_bias else None
         self.encoder = nn.ModuleList(EncoderLayer(spec) for _ in range(spec.n_layers))
         self.decoder = nn.ModuleList(DecoderLayer(spec) for _ in range(spec.n_layers))
         pre = spec.norm == "pre"
@@ -288,6 +288,9 @@ def initialise(model: Transformer) -> None:
         if parameter.dim() < 2:
             if model.spec.init == "fairseq" and name.endswith("bias"):
                 nn.init.zeros_(parameter)
+            elif name == "output_bias":
+                bound = model.spec.d_model**-0.5
+                nn.init.uniform_(parameter, -bound, bound)
         elif model.spec.init == "kaiming_uniform":
             for matrix in square_parts(name, parameter):
                 nn.init.kaiming_uniform_(matrix)
