@@ -1,35 +1,90 @@
-"""Text to words and back: spaCy's rules, the official chain of Multi30K (Moses rules), or plain white space."""
+"""Text to words and back: spaCy's rules, the official chain of Multi30K (Moses rules), or plain white space.
 
+Large texts are split on all cores. How many there are, and where the chunks end, changes no word: every line is split
+alone.
+"""
+
+import os
+import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache
+from concurrent.futures.process import BrokenProcessPool
+from functools import cache, partial
+from itertools import chain, islice
 from multiprocessing import get_context
 from typing import Any
 
 from bleuprint.params import BpeTokenizer, WordsTokenizer
 
-POOL_FROM_LINES = 20_000  # below this, starting processes costs more than sacremoses itself
-CHUNK_LINES = 4_000
+POOL_FROM_LINES = 20_000  # below this, starting processes costs more than they save
+CHUNK_LINES = 2_000  # enough chunks for the last ones to end at about the same time on every core
+MAX_PROCESSES = 8  # each imports spaCy or sacremoses first: with more, that is most of what they do
 
 Words = list[str]  # of one sentence
+Text = tuple[Sequence[str], str]  # lines and their language
 
 
-def segment(settings: WordsTokenizer | BpeTokenizer, texts: Sequence[tuple[Sequence[str], str]]) -> list[list[Words]]:
-    """Return the words of every line of each (lines, language); a line without text has none.
+def segment(settings: WordsTokenizer | BpeTokenizer, texts: Sequence[Text]) -> list[list[Words]]:
+    """Return the words of every line of each text; a line without text has none.
 
-    Any run of white space is one space to BPE. ValueError where spaCy does not know a language.
+    Large texts run in one process a core. ValueError where spaCy does not know a language, ChildProcessError where a
+    process dies.
     """
+    processes = min(usable_cores(), MAX_PROCESSES)
+    quick = isinstance(settings, BpeTokenizer) and settings.text == "raw"
+    if quick or processes == 1 or sum(len(lines) for lines, _ in texts) < POOL_FROM_LINES:
+        return [segment_lines(settings, lines, language) for lines, language in texts]
+    return segment_in_processes(settings, texts, processes)
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may run on; taskset and Slurm allow fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def segment_in_processes(
+    settings: WordsTokenizer | BpeTokenizer, texts: Sequence[Text], processes: int
+) -> list[list[Words]]:
+    """Do the work of `segment` in chunks of lines that keep their order.
+
+    The stage for multi30k-words: 3.0 s on 2 cores, 5.7 s on one. Processes are spawned: there is no other way on
+    Windows, and on Linux a fork would copy the locks of the threads that numpy, torch or `tokenizers` may have running.
+    (A fork server with spaCy in it was slower: it cannot do without torch.) A script of one's own that gets here
+    therefore needs the usual `if __name__ == "__main__":`.
+    """
+    pieces = [(chunk, language) for lines, language in texts for chunk in in_chunks(lines)]
+    try:
+        with ProcessPoolExecutor(processes, get_context("spawn"), initializer=hide_torch) as pool:
+            words = chain.from_iterable(pool.map(partial(segment_lines, settings), *zip(*pieces, strict=True)))
+            return [list(islice(words, len(lines))) for lines, _ in texts]
+    except BrokenProcessPool:
+        raise ChildProcessError("a process that splits lines into words died: stopped, or short of memory?") from None
+
+
+def in_chunks(lines: Sequence[str]) -> list[Sequence[str]]:
+    """Return the lines in pieces of CHUNK_LINES, in order."""
+    return [lines[start : start + CHUNK_LINES] for start in range(0, len(lines), CHUNK_LINES)]
+
+
+def hide_torch() -> None:
+    """Let `import torch` fail in a process that has not done it yet and only splits lines.
+
+    Importing spaCy imports torch where it is installed, 2.5 s and not 0.9, and its tokenizer has no use for it.
+    """
+    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # documented: None stops an import
+
+
+def segment_lines(settings: WordsTokenizer | BpeTokenizer, lines: Sequence[str], language: str) -> list[Words]:
+    """Return the words of each line. Any run of white space is one space to BPE. ValueError as `segment`."""
     if isinstance(settings, WordsTokenizer):
-        return [spacy_words(lines, language, settings.lowercase) for lines, language in texts]
-    lines_of = chain_texts(texts) if settings.text == "lc-tok" else [lines for lines, _ in texts]
-    return [[line.split() for line in lines] for lines in lines_of]
+        return spacy_words(lines, language, settings.lowercase)
+    return [line.split() for line in (official_chain(lines, language) if settings.text == "lc-tok" else lines)]
 
 
 def spacy_words(lines: Iterable[str], language: str, lowercase: bool) -> list[Words]:
     """Return spaCy's tokens of each line, lower-cased only afterwards (CLAIMS 1a); ValueError on an unknown language.
 
-    White space between words can be a token: without it Multi30K would have fewer types than CLAIMS counts. No process
-    pool: on 2 cores it made Multi30K slower (5.7 s, not 4.3 s), as each worker must import spaCy.
+    White space between words can be a token: without it Multi30K would have fewer types than CLAIMS counts.
     """
     tokenize = spacy_tokenizer(language)
     words = ([token.text for token in tokenize(line.strip())] for line in lines)
@@ -45,26 +100,6 @@ def spacy_tokenizer(language: str) -> Any:
         return spacy.blank(language).tokenizer
     except ImportError:
         raise ValueError(f"spaCy has no language {language!r}; valid are codes such as en and de") from None
-
-
-def chain_texts(texts: Sequence[tuple[Sequence[str], str]]) -> list[list[str]]:
-    """Return official_chain of each (lines, language); large inputs run on all cores, in chunks that keep their order.
-
-    Multi30K on 2 idle cores: 2.7 s, and 4.6 s in one process. Processes are spawned, so a script of one's own that
-    gets here needs the usual `if __name__ == "__main__":`.
-    """
-    if sum(len(lines) for lines, _ in texts) < POOL_FROM_LINES:
-        return [official_chain(lines, language) for lines, language in texts]
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        futures = [
-            [pool.submit(official_chain, chunk, language) for chunk in in_chunks(lines)] for lines, language in texts
-        ]
-        return [[line for future in text for line in future.result()] for text in futures]
-
-
-def in_chunks(lines: Sequence[str]) -> list[Sequence[str]]:
-    """Return the lines in pieces of CHUNK_LINES, in order."""
-    return [lines[start : start + CHUNK_LINES] for start in range(0, len(lines), CHUNK_LINES)]
 
 
 def official_chain(lines: Sequence[str], language: str) -> list[str]:

@@ -17,7 +17,7 @@ from bleuprint.corpus import read_pairs
 from bleuprint.files import atomic_directory, sha256_of
 from bleuprint.idstore import write_ids
 from bleuprint.params import BpeTokenizer, Corpus, Name, Splits, WordsTokenizer, choose, validate
-from bleuprint.segmentation import Words, detokenize, segment
+from bleuprint.segmentation import Words, detokenize, segment, segment_lines
 from bleuprint.segmentation import official_chain as official_chain  # for decoding and scoring
 
 if TYPE_CHECKING:
@@ -71,11 +71,11 @@ class LearnedWords(WordsTokenizer):
 
     def encode_source(self, line: str) -> list[int]:
         """Return the ids of a source line, without marks."""
-        return self.encode_words("source", segment(self, [([line], self.source)])[0])[0]
+        return self.encode_words("source", segment_lines(self, [line], self.source))[0]
 
     def encode_target(self, line: str) -> list[int]:
         """Return the ids of a target line, without marks."""
-        return self.encode_words("target", segment(self, [([line], self.target)])[0])[0]
+        return self.encode_words("target", segment_lines(self, [line], self.target))[0]
 
     def decode_tokens(self, ids: Sequence[int]) -> str:
         """Return the target words joined by spaces; marks and pads are skipped."""
@@ -116,15 +116,19 @@ class LearnedBpe(BpeTokenizer):
 
     def encode_words(self, side: Side, sentences: Iterable[Words]) -> list[list[int]]:
         """Return the ids of segmented sentences, whichever their side; UNK is a character outside the vocabulary."""
-        return [encoding.ids for encoding in self.engine.encode_batch([" ".join(words) for words in sentences])]
+        sentences = list(sentences)
+        words = list(set(chain.from_iterable(sentences)))  # each is encoded once: no piece spans two words
+        encodings = self.engine.encode_batch([f" {word}" for word in words])
+        ids = {word: encoding.ids for word, encoding in zip(words, encodings, strict=True)}
+        return [[i for word in sentence for i in ids[word]] for sentence in sentences]
 
     def encode_source(self, line: str) -> list[int]:
         """Return the ids of a source line, without marks."""
-        return self.encode_words("source", segment(self, [([line], self.source)])[0])[0]
+        return self.encode_words("source", segment_lines(self, [line], self.source))[0]
 
     def encode_target(self, line: str) -> list[int]:
         """Return the ids of a target line, without marks."""
-        return self.encode_words("target", segment(self, [([line], self.target)])[0])[0]
+        return self.encode_words("target", segment_lines(self, [line], self.target))[0]
 
     def join_pieces(self, ids: Sequence[int], unknown: str) -> Words:
         """Return the words that the pieces spell; marks and pads are skipped."""

@@ -1,9 +1,46 @@
-"""Text to words and back."""
+"""Text to words and back, in one process and in several."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from bleuprint import segmentation
-from bleuprint.segmentation import chain_texts, detokenize, official_chain, spacy_words
+from bleuprint.params import BpeTokenizer, WordsTokenizer
+from bleuprint.segmentation import (
+    detokenize,
+    hide_torch,
+    official_chain,
+    segment,
+    segment_in_processes,
+    segment_lines,
+    spacy_words,
+)
+
+WORDS = WordsTokenizer(kind="words", lowercase=True, min_frequency=1)
+LC_TOK = BpeTokenizer(kind="bpe", text="lc-tok", merges=1)
+RAW = BpeTokenizer(kind="bpe", text="raw", merges=1)
+
+# A script that forgets `if __name__ == "__main__":`. Each of its processes runs it again, and dies of that.
+UNGUARDED = """
+from bleuprint.params import BpeTokenizer
+from bleuprint.segmentation import segment_in_processes
+settings = BpeTokenizer(kind="bpe", text="lc-tok", merges=1)
+try:
+    segment_in_processes(settings, [(["A dog."], "en")], processes=2)
+except OSError as error:
+    print(error)
+"""
+
+
+def run(*words: str) -> str:
+    """Return what a fresh interpreter prints on stdout."""
+    environment = os.environ | {"PYTHONPATH": str(Path(segmentation.__file__).parents[1])}
+    done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, check=True)
+    return done.stdout
 
 
 @pytest.mark.parametrize(
@@ -36,13 +73,69 @@ def test_detokenize(words: list[str], language: str, escaped: bool, expected: st
     assert detokenize(words, language, escaped) == expected
 
 
-def test_processes_and_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = [([f"Dog {i} isn't here." for i in range(10)], "en"), ([f"„Hund {i}.“" for i in range(6)], "de")]
-    alone = chain_texts(texts)
-    monkeypatch.setattr(segmentation, "POOL_FROM_LINES", 1)
+# --- several processes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [WORDS, LC_TOK])
+def test_processes_and_chunks_change_nothing(
+    settings: WordsTokenizer | BpeTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(segmentation, "CHUNK_LINES", 4)
-    assert chain_texts(texts) == alone
-    assert [len(lines) for lines in alone] == [10, 6]
+    english, german = [f"Dog {i} isn't here." for i in range(10)], [f"„Hund {i}.“" for i in range(6)]
+    texts = [([*english[:3], "", *english[3:]], "en"), (german, "de"), ([], "en")]
+    alone = [segment_lines(settings, lines, language) for lines, language in texts]
+    assert segment_in_processes(settings, texts, processes=2) == alone
+    assert [len(lines) for lines in alone] == [11, 6, 0]
+    assert alone[0][3] == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "cores", "lines", "processes"),
+    [(WORDS, 2, 6, 2), (LC_TOK, 99, 6, 8), (LC_TOK, 1, 6, None), (WORDS, 2, 5, None), (RAW, 2, 6, None)],
+)
+def test_several_processes_only_where_they_pay(
+    settings: WordsTokenizer | BpeTokenizer,
+    cores: int,
+    lines: int,
+    processes: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[int] = []
+    monkeypatch.setattr(segmentation, "segment_in_processes", lambda _, texts, count: started.append(count))
+    monkeypatch.setattr(segmentation, "usable_cores", lambda: cores)
+    monkeypatch.setattr(segmentation, "POOL_FROM_LINES", 6)
+    segment(settings, [(["Ein Hund."] * (lines - 2), "de"), (["A dog."] * 2, "en")])
+    assert started == ([processes] if processes else [])
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be taken away here")
+def test_cores_are_those_that_this_process_may_use() -> None:
+    code = "import os; from bleuprint.segmentation import usable_cores; os.sched_setaffinity(0, {%d}); "
+    assert run("-c", code % min(os.sched_getaffinity(0)) + "print(usable_cores())") == "1\n"
+
+
+def test_an_error_in_another_process_arrives_as_one_sentence() -> None:
+    with pytest.raises(ValueError, match=r"^spaCy has no language 'xx-none'[^\n]*$"):
+        segment_in_processes(WORDS, [(["A dog."], "en"), (["a"], "xx-none")], processes=2)
+
+
+def test_a_process_that_dies_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    expected = "a process that splits lines into words died: stopped, or short of memory?\n"
+    assert run(str(tmp_path / "script.py")) == expected
+
+
+def test_words_are_split_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import sys; from bleuprint.segmentation import hide_torch, spacy_words; hide_torch(); "
+    shown = run("-c", code + "print(spacy_words(['A dog.'], 'en', True), sys.modules['torch'])")
+    assert shown == "[['a', 'dog', '.']] None\n"
+    imported = ModuleType("torch")
+    monkeypatch.setitem(sys.modules, "torch", imported)
+    hide_torch()
+    assert sys.modules["torch"] is imported  # it cannot be taken back from those who have it
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
 
 
 def test_unknown_language_is_named() -> None:

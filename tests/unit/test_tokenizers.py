@@ -18,6 +18,7 @@ from bleuprint.tokenizers import (
     PAD,
     SPECIALS,
     UNK,
+    LearnedBpe,
     build_corpus,
     count_types,
     learn_merges,
@@ -175,6 +176,16 @@ def test_no_text_spells_a_special_symbol(settings: dict, tmp_path: Path) -> None
     assert not {UNK, PAD, BOS, EOS} & set(ids)
     assert tokenizer.encode_target("犬")[-1] == UNK
     assert tokenizer.decode_tokens(ids).replace(" ", "") in ("".join(line.split()), "".join(line.lower().split()))
+
+
+@pytest.mark.parametrize("settings", [LC_TOK, RAW])
+def test_a_word_has_the_same_pieces_in_every_sentence(settings: dict, raw: Path, tmp_path: Path) -> None:
+    build_corpus(make_corpus(settings), SPLITS, raw, tmp_path / "out")
+    tokenizer = load_tokenizer(tmp_path / "out")
+    assert isinstance(tokenizer, LearnedBpe)
+    sentences = [*(line.split() for line in (*ENGLISH, *GERMAN)), ["Der▁Hund", "Hund", "犬Hund"], []]
+    whole = [tokenizer.engine.encode(" ".join(words)).ids for words in sentences]
+    assert tokenizer.encode_words("target", sentences) == whole
 
 
 def test_letters_never_seen_become_one_unknown_each(raw: Path, tmp_path: Path) -> None:

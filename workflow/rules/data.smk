@@ -29,6 +29,7 @@ rule tokenize:
         "work/logs/tokenize-{corpus}.log",
     benchmark:
         "work/benchmarks/tokenize-{corpus}.tsv"
+    threads: 2  # it takes as many as it may
     resources:
         mem_mb=4000,
         runtime=60,
