@@ -22,6 +22,7 @@ from bleuprint.params import LengthPenalty
 from bleuprint.tokenizers import BOS, EOS, PAD
 
 NEVER = float("-inf")  # score of a hypothesis that does not exist
+GROUPS = 128  # of tokens, from which the best are picked
 
 
 class DecoderState(Protocol):
@@ -83,11 +84,12 @@ def search(
     if not 1 <= n_best <= beam:
         raise ValueError(f"n_best {n_best} is not between 1 and the beam {beam}")
     beams = start_beams(source, beam, max_extra_tokens, n_best)
+    nearest_limit = int(beams.limits.min())
     state = model.start(source, beam)
     results: list[list[Hypothesis]] = [[] for _ in range(source.size(0))]
     for length in range(1, beams.tokens.size(2)):
         logits, state = model.step(beams.tokens[:, :, length - 1], state)
-        log_probs = allowed_log_probs(logits, must_end=beams.limits < length)
+        log_probs = allowed_log_probs(logits, must_end=beams.limits < length if nearest_limit < length else None)
         beams, origins = advance(beams, log_probs, length, penalty)
         done = is_done(beams, beam, n_best, penalty)
         for row, hypotheses in closed(beams, done):
@@ -132,13 +134,15 @@ def length_limits(source: Tensor, max_extra_tokens: int) -> Tensor:
     return (~marks).sum(dim=1) + max_extra_tokens
 
 
-def allowed_log_probs(logits: Tensor, must_end: Tensor) -> Tensor:
+def allowed_log_probs(logits: Tensor, must_end: Tensor | None) -> Tensor:
     """Return log-probabilities (B, K, V) of logits; -inf for PAD, BOS and, where must_end (B,), all but EOS."""
     log_probs = torch.log_softmax(logits.float(), dim=-1)
-    log_probs[:, :, [PAD, BOS]] = NEVER
-    end = log_probs[:, :, EOS].clone()  # (B, K)
-    log_probs.masked_fill_(must_end[:, None, None], NEVER)
-    log_probs[:, :, EOS] = end
+    log_probs[:, :, PAD] = NEVER
+    log_probs[:, :, BOS] = NEVER
+    if must_end is not None:
+        end = log_probs[:, :, EOS].clone()  # (B, K)
+        log_probs.masked_fill_(must_end[:, None, None], NEVER)
+        log_probs[:, :, EOS] = end
     return log_probs
 
 
@@ -172,11 +176,35 @@ def advance(beams: Beams, log_probs: Tensor, length: int, penalty: LengthPenalty
 
 
 def best_candidates(sums: Tensor, log_probs: Tensor, count: int) -> Candidates:
-    """Return the best `count` continuations of hypotheses with sums (B, K) by log_probs (B, K, V)."""
-    totals = sums[:, :, None] + log_probs
-    best_sums, flat = totals.flatten(1).topk(count)
+    """Return the best C = `count` continuations of hypotheses with sums (B, K) by log_probs (B, K, V).
+
+    They lie in the C groups of tokens whose best member is best (G groups a hypothesis, R members each), so that only
+    these are sorted: a maximum takes a fifteenth of the time of `topk`.
+    """
     vocabulary = log_probs.size(2)
-    return Candidates(best_sums, flat // vocabulary, flat % vocabulary)
+    maxima = sums[:, :, None] + group_maxima(log_probs)  # (B, K, G)
+    groups = maxima.size(2)
+    chosen = maxima.flatten(1).topk(min(count, maxima[0].numel())).indices  # (B, C)
+    origins, first = chosen // groups, chosen % groups
+    members = torch.arange(0, vocabulary, groups, device=sums.device)  # (R,) distances from a group's first token
+    tokens = first[:, :, None] + members  # (B, C, R); beyond the vocabulary where the last is missing
+    flat = (origins[:, :, None] * vocabulary + tokens.clamp(max=vocabulary - 1)).flatten(1)
+    totals = sums.gather(1, origins)[:, :, None] + log_probs.flatten(1).gather(1, flat).view_as(tokens)
+    totals = totals.masked_fill(tokens >= vocabulary, NEVER)
+    best_sums, best = totals.flatten(1).topk(count)
+    best_flat = flat.gather(1, best)
+    return Candidates(best_sums, best_flat // vocabulary, best_flat % vocabulary)
+
+
+def group_maxima(log_probs: Tensor) -> Tensor:
+    """Return the largest of each group of log_probs (B, K, V), (B, K, G); token t belongs to group t mod G."""
+    groups = min(GROUPS, log_probs.size(2))
+    rows = log_probs.size(2) // groups
+    whole, rest = log_probs.split([rows * groups, log_probs.size(2) - rows * groups], dim=2)
+    maxima = whole.unflatten(2, (rows, groups)).amax(2)
+    started = maxima[:, :, : rest.size(2)]  # groups with one member more
+    torch.maximum(started, rest, out=started)
+    return maxima
 
 
 def gather_beams(values: Tensor, beams: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bleuprint.params import LengthPenalty
-from bleuprint.search import Hypothesis, length_limits, penalty_divisor, search
+from bleuprint.search import GROUPS, NEVER, Hypothesis, best_candidates, length_limits, penalty_divisor, search
 from bleuprint.tokenizers import BOS, EOS, PAD, UNK
 
 V = 8  # UNK, PAD, BOS, EOS and 4 words
@@ -246,3 +246,19 @@ def test_refuses_probabilities_that_are_not_numbers() -> None:
     model.output[:] = math.nan
     with pytest.raises(ValueError, match="no finite probability"):
         search(model, SOURCE, 2, NONE, 3, 1)
+
+
+@pytest.mark.parametrize("vocabulary", [8, GROUPS, GROUPS + 1, 2 * GROUPS - 1, 300])
+@pytest.mark.parametrize("width", [1, 5])
+def test_candidates_are_those_of_a_sort_of_all(vocabulary: int, width: int) -> None:
+    random = torch.Generator().manual_seed(vocabulary + width)
+    sums = torch.randn(40, width, generator=random)
+    sums[::3, 1:] = NEVER
+    log_probs = torch.randn(40, width, vocabulary, generator=random)
+    log_probs[:, :, [PAD, BOS]] = NEVER
+    log_probs[0] = NEVER
+    found = best_candidates(sums, log_probs, 2 * width)
+    best_sums, flat = (sums[:, :, None] + log_probs).flatten(1).topk(2 * width)
+    assert torch.equal(found.sums, best_sums)
+    real = best_sums.isfinite()
+    assert torch.equal((found.origins * vocabulary + found.tokens)[real], flat[real])
