@@ -4,7 +4,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test repro snakemake ui lint lock clean
+.PHONY: help venv demo test repro snakemake ui bench bench-peer lint lock clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -17,7 +17,7 @@ export PATH := $(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
 venv: $(STAMP)  ## install everything, at the releases of requirements.lock, into .venv
 
@@ -57,6 +57,19 @@ snakemake: $(STAMP)  ## the active table by Snakemake, which commits to DVC what
 
 ui: $(STAMP)  ## losses and scores in the browser, while they grow: http://127.0.0.1:5000
 	python -m bleuprint ui
+
+# Each is a command of its own, `python benchmarks/….py`; the finished default table must be there (`make repro`).
+bench: $(STAMP)  ## how fast it is, by ratios; appends its tables to benchmarks/RESULTS.md
+	[ -d data/corpora/multi30k-words ] || python -m bleuprint tokenize multi30k-words
+	python benchmarks/training.py tiny
+	python benchmarks/training.py base
+	python benchmarks/decoding.py
+	python benchmarks/tokenizing.py
+	python benchmarks/scoring.py
+	python benchmarks/startup.py
+
+bench-peer: $(STAMP)  ## JoeyNMT beside us, in an environment of its own below work/
+	python benchmarks/peer.py
 
 lint: $(STAMP)  ## style, types, both engines' own checks
 	ruff check .

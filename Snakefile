@@ -15,7 +15,8 @@ from snakemake.utils import min_version
 min_version("9.0")
 
 
-# Which Python a cluster's container should have; without --sdm nothing is pulled. requirements.lock names the packages.
+# Which Python a cluster's container should have. It holds none of the packages in requirements.lock: build your own on it
+# before you use --sdm; without that nothing is pulled.
 container: "docker://python:3.11"
 
 

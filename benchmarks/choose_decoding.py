@@ -6,6 +6,7 @@ Prints BLEU on the official lower-cased tokens (sacreBLEU, tokenize none), one l
 """
 
 import argparse
+import sys
 import time
 from pathlib import Path
 
@@ -46,6 +47,8 @@ def main() -> None:
     split = params.datasets[corpus.dataset].splits.validation
     directory = Path("data/corpora") / run.corpus
     tokenizer, sources = load_tokenizer(directory), open_ids(directory, f"{split}.source")
+    if tokenizer.target_text != "lc-tok":
+        sys.exit(f"{run.corpus} writes {tokenizer.target_text}, not the official lower-cased tokens")
     targets = read_pairs(Path("data/raw") / corpus.dataset, split, corpus.source, corpus.target)[1]
     references = [official_chain(targets, corpus.target)]
     model = build_model(experiment.model, tokenizer.vocabulary["source"], tokenizer.vocabulary["target"]).eval()

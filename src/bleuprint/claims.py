@@ -1,11 +1,12 @@
 """Claimed value -> measured value -> verdict. Claims are data (reference/claims.yaml); the rules are here.
 
 Rules, fixed before the runs:
-- `not comparable`: the claim's metric or split is none that is measured here (`comparable: false`, with the reason);
+- `not comparable`: `comparable: false`, with the reason in `note`;
 - `not run`: the table holds no run of the experiment that the claim is compared with;
 - `diverged`: one of its runs has no finite validation loss;
 - `reproduced`: measured >= claimed - tolerance: a claim says "at least this strong". Else `not reproduced`.
-The measured value is the mean over the table's seeds. `prefix only` is for runs shorter than the claimed one.
+The measured value is the mean over the table's seeds. `prefix only`, for runs shorter than the
+claimed one, is not given yet.
 """
 
 from collections.abc import Sequence

@@ -5,7 +5,7 @@ What a stage needs is imported inside its command: `--help` answers at once, sco
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -13,6 +13,7 @@ from bleuprint.console import plain_errors, start_log, wrote
 
 if TYPE_CHECKING:
     from bleuprint.params import Params
+    from bleuprint.training import Recipe
 
 RAW = Path("data/raw")
 CORPORA = Path("data/corpora")
@@ -39,6 +40,8 @@ DatasetName = Annotated[str, typer.Argument(metavar="DATASET", help="A key of `d
 CorpusName = Annotated[str, typer.Argument(metavar="CORPUS", help="A key of `corpora` in params.yaml.")]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="EXPERIMENT-SEED; EXPERIMENT is a key of `experiments`.")]
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="A file of workflow/tables/, without .yaml.")]
+Engine = Annotated[Literal["ctranslate2"], typer.Option("--to", help="The engine that will read the model.")]
+Quantization = Annotated[Literal["none", "int8"], typer.Option(help="none: float32; int8: a quarter of the size.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1.")]
 
 
@@ -97,6 +100,7 @@ def train(run: RunName) -> None:
     Example: python -m bleuprint train tiny-1
     """
     with plain_errors("goes on from the last saved state"):
+        from bleuprint.files import held
         from bleuprint.params import load_params
         from bleuprint.process import prepare
         from bleuprint.provenance import hash_files
@@ -106,22 +110,19 @@ def train(run: RunName) -> None:
         spec = params.run_named(run)
         start_log("train", run)
         prepare()
-        from bleuprint.training import Recipe, train_run, work_directory
+        from bleuprint.training import fingerprint, train_run, work_directory
 
-        experiment, corpus = params.experiments[spec.experiment], params.corpora[spec.corpus]
-        recipe = Recipe(
-            spec.seed,
-            experiment.model,
-            experiment.train,
-            params.machine,
-            params.datasets[corpus.dataset].splits,
-            CORPORA / spec.corpus,
-            hash_files(train_code_files(spec.model)),
-        )
+        recipe = recipe_of(params, run)
+        began_with = fingerprint(recipe), recipe.train
         work = work_directory(WORK / "train", run, recipe)
         data = [Data(spec.corpus, recipe.corpus, hash_files({"corpus": recipe.corpus / "manifest.json"})["corpus"])]
-        with tracked(params.table, run, work / "mlflow_run_id", settings_of(params, run), data) as observe:
+        settings, id_file = settings_of(params, run), work / "mlflow_run_id"
+        with held(work), tracked(params.table, run, id_file, *settings, data) as observe:
             train_run(recipe, work, RUNS / run / "train", observe)
+        now = recipe_of(load_params(), run)
+        if (fingerprint(now), now.train) != began_with:
+            # Both engines read parameters and code at the end again, and would take these weights for the new ones'.
+            raise ValueError(f"parameters, corpus or code of {run} changed while it trained; train it again")
         wrote(RUNS / run / "train")
 
 
@@ -209,7 +210,7 @@ def score(run: RunName) -> None:
         )
         wrote(RESULTS / f"{run}.json")
         scores = {f"{test}/{name}": s.score for test, found in result.test_sets.items() for name, s in found.items()}
-        track_scores(params.table, run, result.steps, scores)
+        track_scores(params.table, run, result.steps, settings_of(params, run)[1], scores)
 
 
 @app.command()
@@ -224,9 +225,15 @@ def report() -> None:
 
         params = load_params()
         start_log("report", params.table)
+        table = load_table(params.table)
+        if set(params.runs) != set(table.runs):
+            raise ValueError(
+                f"workflow/tables/{params.table}.yaml names other runs than params.yaml; "
+                f"take them over with: python -m bleuprint use {params.table}"
+            )
         write_report(
             params.table,
-            load_table(params.table).title,
+            table.title,
             params.runs,
             results={run: RESULTS / f"{run}.json" for run in params.runs},
             histories={run: RUNS / run / "train/history.csv" for run in params.runs},
@@ -265,6 +272,26 @@ def readme() -> None:
 
 
 @app.command()
+def export(run: RunName, to: Engine, quantization: Quantization = "none") -> None:
+    """Write the averaged weights of a run in another engine's format.
+
+    Example: python -m bleuprint export tiny-1 --to ctranslate2 --quantization int8
+    """
+    with plain_errors("starts again"):
+        from bleuprint.params import load_params
+
+        params = load_params()
+        spec = params.run_named(run)
+        start_log("export", run)
+        from bleuprint.export import export_run
+
+        corpus, weights, out = CORPORA / spec.corpus, RUNS / run / "average/weights.safetensors", RUNS / run / to
+        model, marks = params.experiments[spec.experiment].model, params.corpora[spec.corpus].source_marks
+        export_run(corpus, weights, model, marks, quantization, out)
+        wrote(out)
+
+
+@app.command()
 def ui(port: Port = 5000) -> None:
     """Show the runs in the browser, by MLflow on 127.0.0.1.
 
@@ -279,14 +306,31 @@ def ui(port: Port = 5000) -> None:
 # --- names in results and in MLflow ----------------------------------------------------------------------------------
 
 
-def settings_of(params: "Params", run: str) -> dict[str, Any]:
-    """Return what MLflow shows of a run: its recipe and its seed."""
+def settings_of(params: "Params", run: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what MLflow shows of a run: what decides its training, and what may change afterwards."""
     spec = params.run_named(run)
-    return {
-        "experiment": spec.experiment,
-        "seed": spec.seed,
-        **params.experiments[spec.experiment].model_dump(mode="json"),
-    }
+    recipe = params.experiments[spec.experiment].model_dump(mode="json")
+    later = {"average": recipe.pop("average"), "decode": recipe.pop("decode")}
+    later["train"] = {"max_steps": recipe["train"].pop("max_steps")}
+    return {"experiment": spec.experiment, "seed": spec.seed, **recipe}, later
+
+
+def recipe_of(params: "Params", run: str) -> "Recipe":
+    """Return all that decides the weights of a run, as it stands now."""
+    from bleuprint.provenance import hash_files
+    from bleuprint.training import Recipe
+
+    spec = params.run_named(run)
+    experiment = params.experiments[spec.experiment]
+    return Recipe(
+        spec.seed,
+        experiment.model,
+        experiment.train,
+        params.machine,
+        params.datasets[spec.dataset].splits,
+        CORPORA / spec.corpus,
+        hash_files(train_code_files(spec.model)),
+    )
 
 
 def code_files(model: str) -> dict[str, Path]:

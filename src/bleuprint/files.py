@@ -9,7 +9,10 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a sibling of `path`, flush it to the disk and put it in place; on failure the old file stays."""
+    """Let `write` fill a sibling of `path`, flush it to the disk and put it in place; on failure the old file stays.
+
+    OSError where the disk is full or forbids it, also where the library that writes has an error class of its own.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_stale(path)
     partial = partial_of(path)
@@ -19,6 +22,11 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         if path.exists():
             partial.chmod(path.stat().st_mode)
         partial.replace(path)
+        sync(path.parent)
+    except (OSError, ValueError):
+        raise
+    except Exception as error:  # SafetensorError, torch's RuntimeError
+        raise OSError(f"{path} cannot be written: {' '.join(str(error).split())}") from error
     finally:
         partial.unlink(missing_ok=True)
 
@@ -46,6 +54,26 @@ def atomic_directory(out: Path) -> Iterator[Path]:
     finally:
         for leftover in (partial, old):
             shutil.rmtree(leftover, ignore_errors=True)
+
+
+@contextmanager
+def held(directory: Path) -> Iterator[None]:
+    """Keep other processes out of a directory, made where it is missing; ValueError where one is in it already.
+
+    The lock is the system's: a process that was killed holds nothing.
+    """
+    from filelock import FileLock, Timeout
+
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(directory / "lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ValueError(f"another process works in {directory}; wait until it ends, or end it") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def partial_of(path: Path) -> Path:

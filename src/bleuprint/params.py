@@ -17,12 +17,13 @@ PARAMS_FILE = Path("params.yaml")
 TABLES_DIR = Path("workflow/tables")
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]  # no dot: DVC takes it for a step into the key
 RelativePath = Annotated[str, AfterValidator(lambda path: check_relative(path))]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 MirrorUrl = Annotated[str, Field(pattern=r"^(https?|file)://.+")]
 # Strict: "200" is no number, yes is no boolean in YAML 1.2, and true is not 1.
 Flag = Annotated[bool, Field(strict=True)]
-Seed = Annotated[int, Field(ge=0, strict=True)]
+Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]  # what torch takes
 Count = Annotated[int, Field(ge=1, strict=True)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
@@ -118,7 +119,7 @@ Tokenizer = Annotated[WordsTokenizer | BpeTokenizer, Field(discriminator="kind")
 
 
 class Corpus(Strict):
-    dataset: Name
+    dataset: Key
     source: Name
     target: Name
     source_marks: Literal["both", "end", "none"]
@@ -261,7 +262,7 @@ class Decode(Strict):
 
 
 class Experiment(Strict):
-    corpus: Name
+    corpus: Key
     model: TransformerModel
     train: Train
     average: Average
@@ -290,11 +291,11 @@ class Scoring(Strict):
 class Run(Strict):
     """One experiment with one seed; the last three repeat what the experiment says, where dvc.yaml can reach it."""
 
-    experiment: Name
+    experiment: Key
     seed: Seed
-    dataset: Name
-    corpus: Name
-    model: Name
+    dataset: Key
+    corpus: Key
+    model: Key
 
 
 class InputDataset(Strict):
@@ -302,30 +303,30 @@ class InputDataset(Strict):
 
 
 class InputCorpus(Strict):
-    dataset: Name
+    dataset: Key
 
 
 class Inputs(Strict):
-    datasets: dict[Name, InputDataset]
-    corpora: dict[Name, InputCorpus]
+    datasets: dict[Key, InputDataset]
+    corpora: dict[Key, InputCorpus]
 
 
 class Table(Strict):
     """workflow/tables/{name}.yaml: a set of runs that are reported together."""
 
     title: str
-    runs: Annotated[tuple[Name, ...], Field(min_length=1)]
+    runs: Annotated[tuple[Key, ...], Field(min_length=1)]
 
 
 class Params(Strict):
-    table: Name
+    table: Key
     inputs: Inputs
-    runs: dict[Name, Run]
+    runs: dict[Key, Run]
     machine: Machine
     scoring: Scoring
-    datasets: dict[Name, Dataset]
-    corpora: dict[Name, Corpus]
-    experiments: dict[Name, Experiment]
+    datasets: dict[Key, Dataset]
+    corpora: dict[Key, Corpus]
+    experiments: dict[Key, Experiment]
 
     @model_validator(mode="after")
     def check_names(self) -> "Params":
@@ -377,8 +378,9 @@ def read_yaml(path: Path) -> dict:
         data = YAML(typ="safe", pure=True).load(path)
     except FileNotFoundError:
         raise ValueError(f"{path} does not exist in {Path.cwd()}; run from the project's root") from None
-    except (YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    except (YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2020-13-45
+        words = str(error).split("To suppress this check")[0].split()
+        raise ValueError(f"{path} is not valid YAML: {' '.join(words)}") from None
     if not isinstance(data, dict):
         raise ValueError(f"{path} holds no mapping")
     return data

@@ -5,28 +5,23 @@ The same inputs give the same bytes: no time, no machine, no commit. The part of
 """
 
 import csv
-import io
 import math
 import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bleuprint.claims import CLAIMS_FILE, Claim, Judgement, judge, load_claims, mean_score
+from bleuprint.figures import bleu_chart, loss_chart, render_svg
 from bleuprint.files import write_text
 from bleuprint.params import Run
 from bleuprint.scoring import METRICS, MetricName, Result, Score, read_result
 
-if TYPE_CHECKING:
-    import altair
-
 BEGIN = "<!-- bleuprint:table:begin -->"
 END = "<!-- bleuprint:table:end -->"
 ABSENT = "—"
-WIDTH, HEIGHT, RUN_HEIGHT = 560, 280, 22  # pixels: of the figures, of the losses, of one run in a panel of BLEU
-FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # the first one travels with vl-convert: same widths anywhere
 
 
 # --- the stage --------------------------------------------------------------------------------------------------------
@@ -118,14 +113,14 @@ def render_report(title: str, results: Sequence[Result], judgements: Sequence[Ju
 def render_claims(judgements: Sequence[Judgement]) -> str:
     """Return the table of claims beside what was measured and the rule of the verdicts; a sentence without claims."""
     if not judgements:
-        return "Nobody has published a number for these runs: there is no claim to compare them with."
+        return "reference/claims.yaml has no claim for this table: there is nothing to compare its runs with."
     header = ("Claimed by", "Claim", "Metric", "Split", "Claimed", "Measured [95 %]", "Verdict")
     rows = [claim_row(judgement) for judgement in judgements]
     notes = "\n".join(claim_note(judgement.claim) for judgement in judgements)
     tolerances = sorted({str(j.claim.tolerance) for j in judgements if j.claim.tolerance is not None})
     rule = (
         f"*Reproduced*: measured ≥ claimed − tolerance ({', '.join(tolerances)} points, fixed before the runs; seeds "
-        "alone differ by that much). *Not comparable*: another metric or split than any measured here. "
+        "alone differ by that much). *Not comparable*: for the reason given below. "
         "*Not run*: no run of this table is a rerun of it."
     )
     return f"{markdown_table(header, rows, numbers=(4, 5))}\n\n{rule} What each claimed number is:\n\n{notes}"
@@ -215,67 +210,6 @@ def code(text: str) -> str:
     fence = "`" * (1 + max((len(ticks) for ticks in re.findall("`+", text)), default=0))
     space = " " if "`" in text else ""
     return f"{fence}{space}{' '.join(text.split())}{space}{fence}".replace("|", "\\|")
-
-
-# --- figures ----------------------------------------------------------------------------------------------------------
-
-
-def loss_chart(rows: Sequence[Mapping[str, Any]]) -> "altair.Chart":
-    """Return loss by update: one colour per run, training dashed, validation solid."""
-    import altair as alt
-
-    dashes = alt.Scale(domain=["training", "validation"], range=[[4, 3], [1, 0]])
-    return (
-        alt.Chart(alt.InlineData(values=list(rows)), width=WIDTH, height=HEIGHT)
-        .mark_line()
-        .encode(
-            x=alt.X("step:Q", title="update"),
-            y=alt.Y("loss:Q", title="loss (nats per target token)", scale=alt.Scale(zero=False)),
-            color=alt.Color("run:N", sort=None),
-            strokeDash=alt.StrokeDash("loss of:N", scale=dashes),
-        )
-    )
-
-
-def bleu_chart(results: Sequence[Result], claims: Sequence[Claim]) -> "altair.FacetChart":
-    """Return `bleu_lc_tok` with intervals, a panel per test set; a black tick is what is claimed for the experiment."""
-    import altair as alt
-
-    rows = [row for result in results for row in bleu_rows(result, claims)]
-    base = alt.Chart().encode(y=alt.Y("run:N", title=None, sort=None))
-    score = alt.X("score:Q", title="BLEU, official tokens (bleu_lc_tok); tick: claimed", scale=alt.Scale(zero=False))
-    layers = alt.layer(
-        base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q"), x2="high:Q", color=alt.Color("run:N", legend=None)),
-        base.mark_point(filled=True, size=60, opacity=1).encode(x=score, color=alt.Color("run:N", legend=None)),
-        base.mark_tick(thickness=2, color="black").encode(x="claimed:Q"),
-        data=alt.InlineData(values=rows),
-    ).properties(width=WIDTH, height=RUN_HEIGHT * len(results))
-    return layers.facet(row=alt.Row("test set:N", title=None, sort=None, header=alt.Header(labelOrient="top")))
-
-
-def bleu_rows(result: Result, claims: Sequence[Claim]) -> list[dict[str, Any]]:
-    """Return {"run", "test set", "score", "low", "high"} per test set, and "claimed" where there is a claim."""
-    claimed = {
-        claim.split: claim.value
-        for claim in claims
-        if claim.experiment == result.experiment and claim.metric == "bleu_lc_tok"
-    }
-    return [
-        {
-            "run": result.run,
-            "test set": test,
-            **scores["bleu_lc_tok"].model_dump(include={"score", "low", "high"}),
-            **({"claimed": claimed[test]} if test in claimed else {}),
-        }
-        for test, scores in result.test_sets.items()
-    ]
-
-
-def render_svg(chart: "altair.Chart | altair.FacetChart") -> str:
-    """Return the chart as SVG, drawn offline by vl-convert: the same chart gives the same text."""
-    image = io.StringIO()
-    chart.configure(font=FONT, background="white").save(image, format="svg")
-    return image.getvalue()
 
 
 # --- README -----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """A copy of the numbers in MLflow, for human eyes: the only module that imports mlflow.
 
 metrics.jsonl and results/ are the record; nothing reads MLflow back. A tracker that fails says so once and then does
-nothing, so that no stage stops or waits for it. mlflow takes seconds to import, hence the imports inside functions.
+nothing: no stage stops for it, and one waits minutes at most, once. mlflow takes seconds to import, hence the imports
+inside functions.
 """
 
 import json
@@ -72,14 +73,20 @@ class Tracker:
 
 @contextmanager
 def tracked(
-    table: str, run: str, id_file: Path, parameters: Mapping[str, Any], datasets: Sequence[Data]
+    table: str,
+    run: str,
+    id_file: Path,
+    parameters: Mapping[str, Any],
+    later: Mapping[str, Any],
+    datasets: Sequence[Data],
 ) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
     """Give the block a function of (step, metrics) that feeds MLflow, and the run its status at the end.
 
-    `id_file`, kept with what training resumes from, names the MLflow run that a stopped run goes on with.
+    `id_file`, kept with what training resumes from, names the MLflow run that a stopped run goes on with. `parameters`
+    stay as they are, as MLflow's do; `later` are settings that may change for the same weights: tags.
     """
     stored = id_file.read_text(encoding="utf-8").strip() if id_file.exists() else None
-    tracker = open_tracker(table, run, stored, parameters, {}, datasets)
+    tracker = open_tracker(table, run, stored, parameters, later, datasets)
     if tracker.run_id not in (None, stored):
         id_file.parent.mkdir(parents=True, exist_ok=True)
         id_file.write_text(f"{tracker.run_id}\n", encoding="utf-8")
@@ -99,33 +106,39 @@ def open_tracker(
     run: str,
     run_id: str | None,
     parameters: Mapping[str, Any],
-    tags: Mapping[str, str],
+    later: Mapping[str, Any],
     datasets: Sequence[Data],
 ) -> Tracker:
     """Continue the MLflow run `run_id`; where it is None or gone, start one below the parent run of `table`.
 
-    `parameters` may be nested; `tags` are added to commit, dvc.lock and orchestrator. Never raises: see `Tracker`.
+    `parameters` and `later`, the tags beside commit, dvc.lock and orchestrator, may be nested. Never raises: see
+    `Tracker`.
     """
     tracker = Tracker(None, run_id)
     with guarded(tracker), connected() as client:
         if run_id is not None and exists(client, run_id):
             client.update_run(run_id, status="RUNNING")
+            set_tags(client, run_id, later)
         else:
             experiment_id = find_experiment(client)
             end_superseded(client, experiment_id, run)
-            tracker.run_id = start_child(client, experiment_id, table, run, tags)
+            tracker.run_id = start_child(client, experiment_id, table, run, later)
             describe(client, tracker.run_id, parameters, datasets)
         tracker.client = client
     return tracker
 
 
-def track_scores(table: str, run: str, step: int, scores: Mapping[str, float]) -> None:
-    """Add scores, e.g. {"test/chrf": 63.2}, to the newest MLflow run of `run`; start one where there is none."""
+def track_scores(table: str, run: str, step: int, later: Mapping[str, Any], scores: Mapping[str, float]) -> None:
+    """Add scores, e.g. {"test/chrf": 63.2}, to the newest MLflow run of `run`; start one where there is none.
+
+    `later` says with which settings of averaging and decoding they were made: tags, in place of earlier ones.
+    """
     tracker = Tracker(None, None)
     with guarded(tracker), connected() as client:
         experiment_id = find_experiment(client)
         earlier = runs_here(client, experiment_id, f"tags.`{RUN_TAG}` = '{run}'")
-        tracker.run_id = earlier[0].info.run_id if earlier else start_child(client, experiment_id, table, run, {})
+        tracker.run_id = earlier[0].info.run_id if earlier else start_child(client, experiment_id, table, run, later)
+        set_tags(client, tracker.run_id, later)
         tracker.client = client
     log(tracker, step, scores)
     close(tracker, "FINISHED")
@@ -255,11 +268,20 @@ def find_parent(client: "MlflowClient", experiment_id: str, table: str) -> str:
     return parent.info.run_id
 
 
-def start_child(client: "MlflowClient", experiment_id: str, table: str, run: str, tags: Mapping[str, str]) -> str:
+def start_child(client: "MlflowClient", experiment_id: str, table: str, run: str, later: Mapping[str, Any]) -> str:
     """Start a run below its table's parent and return its id."""
     own = {"mlflow.parentRunId": find_parent(client, experiment_id, table), TABLE_TAG: table, RUN_TAG: run}
-    child = client.create_run(experiment_id, tags={**tags, **origin_tags(project_root()), **own}, run_name=run)
+    child = client.create_run(
+        experiment_id, tags={**flatten(later), **origin_tags(project_root()), **own}, run_name=run
+    )
     return child.info.run_id
+
+
+def set_tags(client: "MlflowClient", run_id: str, later: Mapping[str, Any]) -> None:
+    """Give a run's changeable settings their present values."""
+    from mlflow.entities import RunTag
+
+    client.log_batch(run_id, tags=[RunTag(key, value) for key, value in flatten(later).items()], synchronous=True)
 
 
 def end_superseded(client: "MlflowClient", experiment_id: str, run: str) -> None:

@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+import sqlite3
 import sys
 
 from bleuprint.origin import project_root
@@ -18,8 +19,11 @@ def serve(port: int) -> None:
     if uri.startswith(("http:", "https:")):
         raise ValueError(f"MLFLOW_TRACKING_URI is {uri}: open that page, or unset the variable")
     check_port(port)
-    with connected():
-        pass  # a database that is not there yet is built under the lock, before the server's workers race for it
+    try:
+        with connected():
+            pass  # a database that is not there yet is built under the lock, before the server's workers race for it
+    except sqlite3.Error as error:
+        raise ValueError(f"{uri} cannot be opened: {error}") from None
     command = ["-m", "mlflow", "server", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port)]
     command += ["--artifacts-destination", str(root / "work/mlartifacts"), "--workers", "1"]
     logger.info("MLflow on http://127.0.0.1:%d over %s; Ctrl-C ends it", port, uri)

@@ -7,6 +7,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,23 @@ def test_a_partial_target_records_what_it_ran_and_no_more(origin: Path, tmp_path
     set_parameter(root, "datasets.toy.pairs.train", 1000)
     run(root, "snakemake", "--cores", "2", "data/raw/toy")
     assert changed_stages(root) == JOBS[1:], "the corpus of the old data must not pass for one of the new data"
+
+
+def test_an_edit_while_jobs_run_is_not_recorded(origin: Path, tmp_path: Path) -> None:
+    """DVC would note the parameters of the end beside the outputs of those of the beginning."""
+    root = clone(origin, tmp_path / "clone")
+    command, log = ("snakemake", "--cores", "2", "data/raw/toy"), root / "work/logs/download-toy.log"
+    with subprocess.Popen(
+        command, cwd=root, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as call:
+        while not log.exists():  # it is begun when the job has read its parameters
+            assert call.poll() is None, "snakemake ended before its job began"
+            time.sleep(0.02)
+        set_parameter(root, "datasets.toy.pairs.train", 1999)
+        said = call.communicate()[0]
+    assert "DVC is told nothing" in said
+    assert (root / "data/raw/toy/train.en").read_text().count("\n") == 2000
+    assert "download" in changed_stages(root)
 
 
 def test_after_a_failure_the_finished_jobs_are_recorded(origin: Path, tmp_path: Path) -> None:

@@ -79,6 +79,19 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
     assert names_in(path.parent) == ["file"]
 
 
+def test_a_disk_that_refuses_is_an_error_of_the_file_system(tmp_path: Path) -> None:
+    """The command line turns it into one sentence; safetensors and torch raise classes of their own."""
+
+    class LibraryError(Exception):
+        pass
+
+    def fail(_: Path) -> None:
+        raise LibraryError("I/O error: No space left on device\n(os error 28)")
+
+    with pytest.raises(OSError, match=r"weights cannot be written: I/O error: No space left on device \(os error 28\)"):
+        write_atomically(tmp_path / "weights", fail)
+
+
 def test_the_old_file_stands_until_the_new_one_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")

@@ -19,7 +19,7 @@ from bleuprint.cli import code_files
 from bleuprint.console import plain_errors, sentence, start_log
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ["download", "tokenize", "train", "average", "decode", "score", "report", "use", "readme", "ui"]
+COMMANDS = ["download", "tokenize", "train", "average", "decode", "score", "report", "use", "readme", "export", "ui"]
 HEAVY = {"torch", "mlflow", "spacy", "pydantic", "ruamel", "numpy", "pandas", "altair", "sacrebleu", "rich", "filelock"}
 # Runs the command line, then prints which of the modules named in the first argument it has imported.
 TELL_IMPORTS = """
@@ -219,3 +219,78 @@ def test_report_imports_no_torch(project: Path) -> None:
     done = start(project, "-c", TELL_IMPORTS, "torch,mlflow,spacy", "report")
     assert re.search(r"error: results/\S+\.json is missing", done.stderr)
     assert done.stdout == "imported:\n"
+
+
+def test_a_table_with_other_runs_than_params_yaml_is_not_reported(project: Path, tmp_path: Path) -> None:
+    """Someone has added a run to the table's file and not called `use`: the report would lack it without a word."""
+    shutil.copytree(project, tmp_path, dirs_exist_ok=True)
+    table = tmp_path / "workflow/tables/default.yaml"
+    table.write_text(table.read_text().replace("runs: [", "runs: [tiny-2, "))
+    done = bleuprint(tmp_path, "report")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: workflow/tables/default.yaml names other runs than params.yaml; "
+        "take them over with: python -m bleuprint use default\n"
+    )
+
+
+def test_a_damaged_mlflow_database_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_text("no database " * 100)
+    done = bleuprint(tmp_path, "ui", "--port", "5987")
+    assert done.returncode == 1
+    assert re.fullmatch(r"error: sqlite:///\S+/mlflow\.db cannot be opened: file is not a database\n", done.stderr)
+
+
+# --- training --------------------------------------------------------------------------------------------------------
+
+BRIEF = {"max_steps": 40, "checkpoint_every_steps": 10, "log_every_steps": 5}
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with the toy corpus and 40 updates for toy-1."""
+    root = tmp_path_factory.mktemp("toy")
+    shutil.copytree(ROOT / "workflow/tables", root / "workflow/tables")
+    shutil.copy(ROOT / "params.yaml", root)
+    text = (root / "params.yaml").read_text()
+    for key, value in BRIEF.items():
+        text = re.sub(rf"\b{key}: \d+", f"{key}: {value}", text, count=1)  # toy stands first
+    (root / "params.yaml").write_text(text)
+    for stage in (("download", "toy"), ("tokenize", "toy-words")):
+        assert bleuprint(root, *stage).returncode == 0
+    return root
+
+
+def wait_for(line: str, process: subprocess.Popen[str]) -> None:
+    """Read what a process says until a line holds `line`."""
+    assert process.stderr is not None
+    assert any(line in said for said in process.stderr), f"ended without {line!r}"
+
+
+def test_two_processes_on_one_run(toy: Path, tmp_path: Path) -> None:
+    shutil.copytree(toy, tmp_path, dirs_exist_ok=True)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    text = (tmp_path / "params.yaml").read_text()
+    (tmp_path / "params.yaml").write_text(text.replace("max_steps: 40\n", "max_steps: 100000\n"))
+    command = [sys.executable, "-m", "bleuprint", "train", "toy-1"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as first:
+        wait_for("step 5 ", first)
+        second = bleuprint(tmp_path, "train", "toy-1")
+        first.kill()
+    assert second.returncode == 1
+    assert re.fullmatch(
+        r"error: another process works in work/train/toy-1-\w+; wait until it ends, or end it\n", second.stderr
+    )
+
+
+def test_parameters_that_change_during_a_training_are_not_taken_for_its_own(toy: Path, tmp_path: Path) -> None:
+    """DVC and Snakemake read params.yaml when the command has ended."""
+    shutil.copytree(toy, tmp_path, dirs_exist_ok=True)
+    before = (tmp_path / "params.yaml").read_text()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-m", "bleuprint", "train", "toy-1"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as training:
+        wait_for("step 5 ", training)
+        (tmp_path / "params.yaml").write_text(before.replace("label_smoothing: 0.1", "label_smoothing: 0.2", 1))
+        wait_for("error: parameters, corpus or code of toy-1 changed while it trained; train it again", training)
+        assert training.wait() == 1

@@ -73,6 +73,8 @@ MISTAKES: list[tuple[str, Any, str]] = [
         "toy-word",
         "experiments.toy.corpus: unknown corpus 'toy-word' (did you mean toy-words?)",
     ),
+    ("experiments/toy-lr0.1", {}, "experiments.toy-lr0.1 is 'toy-lr0.1': it should match pattern"),  # DVC reads a dot
+    ("datasets/toy/seed", 2**63, "datasets.toy.seed is 9223372036854775808: it should be less than"),
     ("experiments/a b", {}, "experiments.a b is 'a b': it should match pattern"),
     (
         "datasets/multi30k/files/train.en/sha256",

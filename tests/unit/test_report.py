@@ -120,7 +120,7 @@ def test_a_diverged_run_says_so(project: Path) -> None:
 
 def test_a_table_without_claims_says_so(project: Path) -> None:
     text = report(project, table="other")
-    assert "there is no claim to compare them with" in text
+    assert "has no claim for this table" in text
     assert "Verdict" not in text
 
 

@@ -1,7 +1,6 @@
 """The tokenize stage on Multi30K itself, with the corpora of params.yaml; skipped where there is no local mirror."""
 
 import gzip
-import os
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -28,13 +27,9 @@ class Multi30k(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def multi30k(tmp_path_factory: pytest.TempPathFactory) -> Multi30k:
-    """Return Multi30K from ../shared/data/multi30k, or from BLEUPRINT_MIRROR where it is a file:// URL; else skip."""
-    mirror = ROOT.parent / "shared/data/multi30k"
-    if "BLEUPRINT_MIRROR" in os.environ and (url := urlsplit(os.environ["BLEUPRINT_MIRROR"])).scheme == "file":
-        mirror = Path(url2pathname(url.path))
-    if not (mirror / "data/task1/raw/train.en.gz").exists():
-        pytest.skip(f"no Multi30K in {mirror}; BLEUPRINT_MIRROR=file:///... names another place")
+def multi30k(tmp_path_factory: pytest.TempPathFactory, multi30k_mirror: str) -> Multi30k:
+    """Return Multi30K from the mirror."""
+    mirror = Path(url2pathname(urlsplit(multi30k_mirror).path))
     params = load_params(ROOT / "params.yaml")
     splits = params.datasets["multi30k"].splits
     raw = tmp_path_factory.mktemp("multi30k")

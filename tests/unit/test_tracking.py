@@ -150,6 +150,17 @@ def test_a_killed_run_goes_on_under_its_id(root: Path) -> None:
     assert len([run for run in all_runs() if run.info.run_name == "e-1"]) == 1
 
 
+def test_settings_that_may_change_for_the_same_weights_are_those_of_the_last_call(root: Path) -> None:
+    for steps in (100, 200):
+        with tracked("demo", "m-1", root / "m", {"seed": 1}, {"train": {"max_steps": steps}}, []):
+            pass
+    track_scores("demo", "m-1", 200, {"decode": {"beam": 4}}, {"test/chrf": 1.0})
+    track_scores("demo", "m-1", 200, {"decode": {"beam": 5}}, {"test/chrf": 2.0})
+    [run] = [run for run in all_runs() if run.info.run_name == "m-1"]
+    assert run.data.params == {"seed": "1"}
+    assert (run.data.tags["train.max_steps"], run.data.tags["decode.beam"]) == ("200", "5")
+
+
 def test_a_killed_run_that_none_resumes_is_marked(root: Path) -> None:
     killed = open_tracker("demo", "f-1", None, {"lr": 1}, {}, [])
     changed = open_tracker("demo", "f-1", None, {"lr": 2}, {}, [])
@@ -175,9 +186,10 @@ def test_scores_go_to_the_newest_run(root: Path) -> None:
     for _ in range(2):
         newest = open_tracker("demo", "h-1", None, {}, {}, [])
         close(newest, "FINISHED")
-    track_scores("full", "h-1", 600, {"test/bleu_lc_tok": 41.0})
+    track_scores("full", "h-1", 600, {"decode": {"beam": 5}}, {"test/bleu_lc_tok": 41.0})
     assert history(newest.run_id, "test/bleu_lc_tok") == [(600, 41.0)]
-    track_scores("demo", "i-1", 600, {"test/bleu_lc_tok": 12.0})
+    assert stored(newest.run_id).data.tags["decode.beam"] == "5"
+    track_scores("demo", "i-1", 600, {}, {"test/bleu_lc_tok": 12.0})
     alone = [run for run in all_runs() if run.info.run_name == "i-1"]
     assert [run.data.metrics for run in alone] == [{"test/bleu_lc_tok": 12.0}]
 
@@ -189,7 +201,7 @@ def test_a_run_that_is_interrupted_and_started_again_is_one_run(root: Path) -> N
     id_file = root / "work/train/j-1-ff/mlflow_run_id"
 
     def train(first: int, end: int, error: type[BaseException] | None) -> None:
-        with tracked("demo", "j-1", id_file, {}, []) as observe:
+        with tracked("demo", "j-1", id_file, {}, {}, []) as observe:
             for step in range(first, end):
                 observe(step, {"train_loss": float(step)})
             if error:
@@ -219,11 +231,11 @@ def test_a_store_that_cannot_be_used_warns_once_and_at_once(
     (tmp_path / "file").write_text("no database " * 100)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/{store}")
     began = time.monotonic()
-    with tracked("demo", "k-1", tmp_path / "id", {}, []) as observe:
+    with tracked("demo", "k-1", tmp_path / "id", {}, {}, []) as observe:
         for step in range(3):
             observe(step, {"train_loss": 1.0})
     assert time.monotonic() - began < 60  # MLflow alone tries for 100 seconds
-    track_scores("demo", "k-1", 3, {"test/chrf": 1.0})
+    track_scores("demo", "k-1", 3, {}, {"test/chrf": 1.0})
     assert len(warnings_of(caplog)) == 2  # one for each tracker
     assert all(
         text.startswith("MLflow takes no more numbers of this run, the run goes on:") for text in warnings_of(caplog)
@@ -249,7 +261,7 @@ def test_a_store_that_breaks_on_the_way_warns_once(
 
 
 def test_an_error_of_the_work_itself_passes(root: Path) -> None:
-    with pytest.raises(ZeroDivisionError), tracked("demo", "l-1", root / "l", {}, []):
+    with pytest.raises(ZeroDivisionError), tracked("demo", "l-1", root / "l", {}, {}, []):
         _ = 1 / 0
 
 

@@ -18,13 +18,14 @@ LAYERS = (
     ("batching", "checkpoint", "objective", "search", "tracking"),
     ("resume",),
     ("decoding", "scoring", "training", "ui"),
-    ("claims",),
+    ("claims", "export"),
+    ("figures",),
     ("report",),
     ("cli",),
     ("__main__",),
 )
 # What reads results, or only counts words, starts without torch: at once, and on a machine that has none.
-WITHOUT_TORCH = ("scoring", "claims", "report")
+WITHOUT_TORCH = ("scoring", "claims", "figures", "report")
 # A model is arithmetic.
 FILES_AND_LOGS = {
     "os",

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 from bleuprint.params import load_params
 
@@ -71,13 +72,27 @@ def machine_values(_):
     return plain(PARAMS.machine)
 
 
+def what_dvc_would_record():
+    """Return the parameters and the code as they stand now."""
+    return load_params(), {path: path.read_bytes() for path in Path("src/bleuprint").rglob("*.py")}
+
+
+AT_START = what_dvc_would_record()
+
+
 def record_finished_jobs_in_dvc():
     """Commit to DVC the stages whose jobs ran to their end in this call, and no others.
 
-    A blanket `dvc commit -f` after a partial target would record old outputs under new parameters. `--touch` runs no
-    job: it follows a `dvc repro`.
+    A blanket `dvc commit -f` after a partial target would record old outputs under new parameters; so would any commit
+    after an edit of parameters or code while jobs ran, for DVC reads them now. `--touch` runs no job: it follows a `dvc
+    repro`.
     """
     if workflow.touch:
+        return
+    if what_dvc_would_record() != AT_START:
+        print(
+            "params.yaml or src/ changed during this call: DVC is told nothing and will run its stages", file=sys.stderr
+        )
         return
     stages = [f"{job.rule.name}@{name}" for job in workflow.dag.finished_jobs for name in job.wildcards]
     if stages:

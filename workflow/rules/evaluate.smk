@@ -18,7 +18,7 @@ rule decode:
     resources:
         mem_mb=8000,
         runtime=240,
-        gpu=1 if PARAMS.machine.device == "cuda" else 0,
+        gpu=0 if PARAMS.machine.device == "cpu" else 1,
     params:
         corpus=corpus_values,
         decode=lambda wildcards: plain(experiment_of(wildcards).decode),

@@ -6,7 +6,7 @@ rule report:
         # They stand for the runs' histories as well: every training writes another metrics.jsonl, and with it `score`
         # another provenance.
         results=expand("results/{run}.{kind}", run=PARAMS.runs, kind=["json", "provenance.json"]),
-        code=code("claims", "report", "scoring"),
+        code=code("claims", "figures", "report", "scoring"),
         claims="src/bleuprint/reference/claims.yaml",
         table="workflow/tables/{table}.yaml",
     output:

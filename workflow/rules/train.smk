@@ -25,7 +25,7 @@ rule train:
     resources:
         mem_mb=8000,
         runtime=1440,
-        gpu=1 if PARAMS.machine.device == "cuda" else 0,
+        gpu=0 if PARAMS.machine.device == "cpu" else 1,
     params:
         machine=machine_values,
         model=lambda wildcards: plain(experiment_of(wildcards).model),
