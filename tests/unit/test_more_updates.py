@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from test_training import corpus, ignore, recipe_for, reproducible_bytes
+from copy_task import corpus, ignore, recipe_for, reproducible_bytes
 
 from bleuprint.checkpoint import load_state
 from bleuprint.resume import STATE

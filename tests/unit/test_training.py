@@ -1,132 +1,30 @@
-"""The loop: it learns, counts, stops, keeps what it should, and is the same whatever happens to the process."""
+"""The loop: it learns, counts, stops, and keeps what it should; test_same_bits.py: and is the same each time."""
 
 import csv
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from copy_task import NO_DROPOUT, TYPES, corpus, epoch_ends, finished, read_lines, recipe_for, run, write_corpus
 
 from bleuprint.batching import collate, epoch_batches, open_pairs
 from bleuprint.checkpoint import load_into, load_weights, weights_of
 from bleuprint.idstore import write_ids
-from bleuprint.params import Machine, PlateauSchedule, Splits, Train, TransformerModel
-from bleuprint.provenance import summarise_training
+from bleuprint.params import PlateauSchedule
 from bleuprint.resume import Learner, Progress
 from bleuprint.tokenizers import BOS, EOS, PAD
 from bleuprint.training import (
     Recipe,
     batch_loss,
     evaluate,
-    fingerprint,
     follow_validation,
     new_learner,
-    train_run,
     train_step,
-    work_directory,
 )
 
-TYPES = 12  # four special ones and eight words
-MODEL = {
-    "kind": "transformer",
-    "norm": "pre",
-    "d_model": 32,
-    "d_ff": 64,
-    "n_heads": 4,
-    "n_layers": 1,
-    "max_positions": 32,
-    "tie_embeddings": "none",
-    "scale_embeddings": True,
-    "embedding_dropout": 0.1,
-    "residual_dropout": 0.1,
-    "attention_dropout": 0.0,
-    "ffn_dropout": 0.0,
-    "output_bias": False,
-    "norm_eps": 1e-5,
-    "init": "fairseq",
-}
-NO_DROPOUT = {"embedding_dropout": 0.0, "residual_dropout": 0.0}
-TRAIN = {  # 10 to 12 updates an epoch
-    "precision": "fp32",
-    "label_smoothing": 0.1,
-    "batches": {"kind": "tokens", "max_tokens": 64, "batches_per_step": 1},
-    "schedule": {"kind": "inverse_sqrt", "lr": 5e-3, "warmup_steps": 20},
-    "optimizer": {"betas": [0.9, 0.98], "eps": 1e-9, "weight_decay": 0.0, "clip_norm": 1.0},
-    "max_steps": 25,
-    "patience_epochs": 100,
-    "keep_last": 2,
-    "checkpoint_every_steps": 4,
-    "log_every_steps": 3,
-}
-Lines = list[dict[str, float]]
-
-
-def write_corpus(corpus: Path, pairs: Mapping[str, int]) -> None:
-    """Write splits in which the target is the source again: 1 to 8 words, drawn from eight."""
-    corpus.mkdir()
-    random = np.random.default_rng(0)
-    for split, count in pairs.items():
-        words = [random.integers(4, TYPES, random.integers(1, 9)).tolist() for _ in range(count)]
-        write_ids(corpus, f"{split}.source", [[*line, EOS] for line in words], TYPES)
-        write_ids(corpus, f"{split}.target", [[BOS, *line, EOS] for line in words], TYPES)
-    (corpus / "manifest.json").write_text(json.dumps({"vocabulary": {"source": TYPES, "target": TYPES}}))
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    corpus = tmp_path_factory.mktemp("corpora") / "copy"
-    write_corpus(corpus, {"train": 120, "val": 30})
-    return corpus
-
-
-def recipe_for(
-    corpus: Path, train: Mapping[str, object] | None = None, model: Mapping[str, object] | None = None, seed: int = 1
-) -> Recipe:
-    return Recipe(
-        seed,
-        TransformerModel.model_validate(MODEL | dict(model or {})),
-        Train.model_validate(TRAIN | dict(train or {})),
-        Machine(device="cpu", threads=1),
-        Splits(train="train", validation="val", tests=("test",)),
-        corpus,
-        {"training": "0"},
-    )
-
-
-def ignore(step: int, metrics: Mapping[str, float]) -> None:
-    """Observe nothing."""
-
-
-def run(recipe: Recipe, root: Path) -> Path:
-    """Train below `root`, with the resume state where the stage command keeps it, and return the outputs."""
-    train_run(recipe, work_directory(root / "work", "copy-1", recipe), root / "out", ignore)
-    return root / "out"
-
-
-def read_lines(out: Path) -> Lines:
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-
-
-def epoch_ends(out: Path) -> list[int]:
-    return [int(line["step"]) for line in read_lines(out) if "validation_loss" in line]
-
-
-def without_times(out: Path) -> Lines:
-    times = ("seconds", "tokens_per_second")
-    return [{name: value for name, value in line.items() if name not in times} for line in read_lines(out)]
-
-
-def reproducible_bytes(out: Path) -> dict[str, bytes]:
-    """Return the files of a run that must be the same in every repetition."""
-    files = [*(out / "weights").iterdir(), out / "history.csv", out / "summary.json"]
-    return {str(file.relative_to(out)): file.read_bytes() for file in files}
-
-
-@pytest.fixture(scope="module")
-def finished(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run(recipe_for(corpus), tmp_path_factory.mktemp("finished"))
+__all__ = ["corpus", "finished"]  # fixtures
 
 
 # --- learning ---------------------------------------------------------------------------------------------------------
@@ -341,128 +239,3 @@ def test_epoch_and_window_losses_are_means_over_tokens(corpus: Path, tmp_path: P
         batches = [collate(pairs, rows) for rows in epoch_batches(pairs, recipe.train.batches, 1, epoch)]
         means = [float(batch_loss(learner, batch, 0.0).plain) / int((batch.labels != PAD).sum()) for batch in batches]
         assert windows == pytest.approx(means, rel=1e-5)
-
-
-# --- the same bits ----------------------------------------------------------------------------------------------------
-
-
-def test_the_seed_decides_every_bit(corpus: Path, tmp_path: Path, finished: Path) -> None:
-    torch.manual_seed(99)  # whatever was drawn before has no say
-    again = run(recipe_for(corpus), tmp_path / "again")
-    assert reproducible_bytes(again) == reproducible_bytes(finished)
-    other = reproducible_bytes(run(recipe_for(corpus, seed=2), tmp_path / "other"))
-    first = reproducible_bytes(finished)
-    assert other["weights/best.safetensors"] != first["weights/best.safetensors"]
-    assert other["history.csv"] != first["history.csv"]
-
-
-class CutOff(Exception):
-    """What ends a training in the middle, as a kill would."""
-
-
-@pytest.mark.parametrize("lines", [1, 2, 3, 4, 5, 6, 9, 11])
-def test_a_cut_off_run_ends_with_the_same_bits(corpus: Path, tmp_path: Path, finished: Path, lines: int) -> None:
-    """Cut off at the first line of metrics, …, at the ends of epochs, before and after a checkpoint, at the last."""
-    recipe, seen = recipe_for(corpus), 0
-
-    def observe(step: int, metrics: Mapping[str, float]) -> None:
-        nonlocal seen
-        seen += 1
-        if seen == lines:
-            raise CutOff
-
-    work = work_directory(tmp_path / "work", "copy-1", recipe)
-    with pytest.raises(CutOff):
-        train_run(recipe, work, tmp_path / "out", observe)
-    assert not (tmp_path / "out").exists()
-    with (work / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 4, "ep')  # a line that a kill cut off
-    out = run(recipe, tmp_path)
-    assert reproducible_bytes(out) == reproducible_bytes(finished)
-    assert without_times(out) == without_times(finished)
-
-
-def test_a_finished_run_is_published_again(corpus: Path, tmp_path: Path) -> None:
-    """As after a kill before the outputs were in place: nothing is done but what came after the last saved state."""
-    recipe, steps = recipe_for(corpus), []
-    first = reproducible_bytes(run(recipe, tmp_path))
-    (tmp_path / "out/summary.json").unlink()
-    work = work_directory(tmp_path / "work", "copy-1", recipe)
-    train_run(recipe, work, tmp_path / "out", lambda step, metrics: steps.append(step))
-    assert reproducible_bytes(tmp_path / "out") == first
-    assert steps == [25], "the last checkpoint stood at 24"
-
-
-def test_a_half_written_file_is_not_published(corpus: Path, tmp_path: Path, finished: Path) -> None:
-    recipe = recipe_for(corpus)
-    work = work_directory(tmp_path / "work", "copy-1", recipe)
-    (work / "weights").mkdir(parents=True)
-    for name in ("weights/step-00000025.safetensors", "weights/best-00000025.safetensors", "state.pt"):
-        write_half(work / name)
-    write_half(tmp_path / "out")
-    out = run(recipe, tmp_path)
-    assert reproducible_bytes(out) == reproducible_bytes(finished)
-    assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []
-
-
-def write_half(path: Path) -> None:
-    """Leave what a process that was killed in the middle of writing `path` leaves."""
-    path.with_name(f"{path.name}.partial-123").write_bytes(b"half")
-
-
-def test_a_run_that_ended_with_an_epoch_goes_on(corpus: Path, tmp_path: Path, finished: Path) -> None:
-    """More in test_more_updates.py."""
-    run(recipe_for(corpus, {"max_steps": epoch_ends(finished)[1]}), tmp_path)
-    run(recipe_for(corpus), tmp_path)
-    assert reproducible_bytes(tmp_path / "out") == reproducible_bytes(finished)
-    assert without_times(tmp_path / "out") == without_times(finished)
-
-
-def test_fewer_updates_may_end_where_the_state_stands(corpus: Path, tmp_path: Path, finished: Path) -> None:
-    """The state of the longer run is that of the end of its last whole epoch; max_steps is lowered to just there."""
-    seldom = {"checkpoint_every_steps": 1000}
-    run(recipe_for(corpus, seldom), tmp_path)
-    shorter = recipe_for(corpus, seldom | {"max_steps": epoch_ends(finished)[1]})
-    assert reproducible_bytes(run(shorter, tmp_path)) == reproducible_bytes(run(shorter, tmp_path / "fresh"))
-
-
-# --- the fingerprint --------------------------------------------------------------------------------------------------
-
-
-def test_every_part_of_a_recipe_is_in_its_fingerprint(corpus: Path, tmp_path: Path) -> None:
-    recipe = recipe_for(corpus)
-    write_corpus(tmp_path / "copy", {"train": 1, "val": 1})
-    manifest = json.loads((tmp_path / "copy/manifest.json").read_text())
-    (tmp_path / "copy/manifest.json").write_text(json.dumps(manifest | {"pairs": {"train": 1}}))
-    changed = [
-        recipe._replace(seed=2),
-        recipe._replace(model=recipe.model.model_copy(update={"norm_eps": 1e-6})),
-        recipe._replace(train=recipe.train.model_copy(update={"label_smoothing": 0.2})),
-        recipe._replace(machine=Machine(device="cpu", threads=2)),
-        recipe._replace(splits=Splits(train="train", validation="train", tests=("test",))),
-        recipe._replace(corpus=tmp_path / "copy"),
-        recipe._replace(code={"training": "1"}),
-    ]
-    assert len(changed) == len(Recipe._fields)
-    found = [fingerprint(recipe) for recipe in (recipe, *changed)]
-    assert len(set(found)) == len(found)
-    assert all(len(digits) == 16 and int(digits, 16) >= 0 for digits in found)
-    assert fingerprint(recipe_for(corpus, {"max_steps": 26})) == found[0], "a longer run is the same run"
-
-
-def test_a_changed_parameter_trains_afresh(corpus: Path, tmp_path: Path) -> None:
-    """As the stage command does it: the state's directory carries the fingerprint."""
-    before = reproducible_bytes(run(recipe_for(corpus, {"max_steps": 5}), tmp_path / "one"))
-    changed = recipe_for(corpus, {"max_steps": 5, "label_smoothing": 0.2})
-    after = reproducible_bytes(run(changed, tmp_path / "one"))
-    assert after == reproducible_bytes(run(changed, tmp_path / "two"))
-    assert after["weights/best.safetensors"] != before["weights/best.safetensors"]
-    assert len(list((tmp_path / "one/work").iterdir())) == 2
-
-
-def test_provenance_finds_the_time_that_training_took(finished: Path) -> None:
-    """Both ends of one file: what training writes, and what a result's provenance reads."""
-    found = summarise_training(finished / "metrics.jsonl")
-    assert found is not None
-    assert found["seconds"] == max(line["seconds"] for line in read_lines(finished) if "seconds" in line) > 0
-    assert found["tokens_per_second"] is not None
