@@ -20,7 +20,7 @@ from typing import Any
 from table import print_table
 from training import experiment_of, run_form
 
-from bleuprint.params import Experiment, InverseSqrtSchedule, TokenBatches, load_params
+from bleuprint.params import Experiment, InverseSqrtSchedule, TokenBatches, TransformerModel, load_params
 from bleuprint.process import prepare
 
 RELEASE = "joeynmt==2.3.0"
@@ -132,16 +132,6 @@ def peer_config(experiment: Experiment, updates: int) -> dict[str, Any]:
     model, train, data = experiment.model, experiment.train, (PEER / "data").absolute()
     assert isinstance(train.batches, TokenBatches)
     assert isinstance(train.schedule, InverseSqrtSchedule)
-    stack = {
-        "type": "transformer",
-        "num_layers": model.n_layers,
-        "num_heads": model.n_heads,
-        "embeddings": {"embedding_dim": model.d_model, "scale": True, "dropout": model.embedding_dropout},
-        "hidden_size": model.d_model,
-        "ff_size": model.d_ff,
-        "dropout": model.residual_dropout,
-        "layer_norm": "post",
-    }
     side = {
         "max_length": model.max_positions,
         "lowercase": False,
@@ -188,9 +178,23 @@ def peer_config(experiment: Experiment, updates: int) -> dict[str, Any]:
             "embed_initializer": "xavier_uniform",
             "tied_embeddings": True,
             "tied_softmax": True,
-            "encoder": stack,
-            "decoder": stack,
+            "encoder": peer_stack(model),
+            "decoder": peer_stack(model),
         },
+    }
+
+
+def peer_stack(model: TransformerModel) -> dict[str, Any]:
+    """Return an encoder or a decoder in JoeyNMT's terms."""
+    return {
+        "type": "transformer",
+        "num_layers": model.n_layers,
+        "num_heads": model.n_heads,
+        "embeddings": {"embedding_dim": model.d_model, "scale": True, "dropout": model.embedding_dropout},
+        "hidden_size": model.d_model,
+        "ff_size": model.d_ff,
+        "dropout": model.residual_dropout,
+        "layer_norm": "post",
     }
 
 

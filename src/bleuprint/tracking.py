@@ -118,12 +118,13 @@ def open_tracker(
     with guarded(tracker), connected() as client:
         if run_id is not None and exists(client, run_id):
             client.update_run(run_id, status="RUNNING")
-            set_tags(client, run_id, later)
         else:
             experiment_id = find_experiment(client)
             end_superseded(client, experiment_id, run)
-            tracker.run_id = start_child(client, experiment_id, table, run, later)
+            tracker.run_id = start_child(client, experiment_id, table, run)
             describe(client, tracker.run_id, parameters, datasets)
+        assert tracker.run_id is not None, "continued or started"
+        set_tags(client, tracker.run_id, later)
         tracker.client = client
     return tracker
 
@@ -137,7 +138,7 @@ def track_scores(table: str, run: str, step: int, later: Mapping[str, Any], scor
     with guarded(tracker), connected() as client:
         experiment_id = find_experiment(client)
         earlier = runs_here(client, experiment_id, f"tags.`{RUN_TAG}` = '{run}'")
-        tracker.run_id = earlier[0].info.run_id if earlier else start_child(client, experiment_id, table, run, later)
+        tracker.run_id = earlier[0].info.run_id if earlier else start_child(client, experiment_id, table, run)
         set_tags(client, tracker.run_id, later)
         tracker.client = client
     log(tracker, step, scores)
@@ -268,12 +269,10 @@ def find_parent(client: "MlflowClient", experiment_id: str, table: str) -> str:
     return parent.info.run_id
 
 
-def start_child(client: "MlflowClient", experiment_id: str, table: str, run: str, later: Mapping[str, Any]) -> str:
+def start_child(client: "MlflowClient", experiment_id: str, table: str, run: str) -> str:
     """Start a run below its table's parent and return its id."""
     own = {"mlflow.parentRunId": find_parent(client, experiment_id, table), TABLE_TAG: table, RUN_TAG: run}
-    child = client.create_run(
-        experiment_id, tags={**flatten(later), **origin_tags(project_root()), **own}, run_name=run
-    )
+    child = client.create_run(experiment_id, tags={**origin_tags(project_root()), **own}, run_name=run)
     return child.info.run_id
 
 

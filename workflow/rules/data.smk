@@ -29,7 +29,7 @@ rule tokenize:
         "work/logs/tokenize-{corpus}.log",
     benchmark:
         "work/benchmarks/tokenize-{corpus}.tsv"
-    threads: 2  # it takes as many as it may
+    threads: 2  # processes: one for each core that the job may run on
     resources:
         mem_mb=4000,
         runtime=60,
