@@ -158,11 +158,43 @@ class TransformerModel(Strict):
 
     @model_validator(mode="after")
     def check_sizes(self) -> "TransformerModel":
-        if self.d_model % self.n_heads:
-            raise ValueError(f"d_model {self.d_model} is not divisible by n_heads {self.n_heads}")
-        if self.d_model % 2:
-            raise ValueError(f"d_model {self.d_model} is odd: sinusoidal positions need sine and cosine pairs")
+        check_widths(self.d_model, self.n_heads)
         return self
+
+
+class HyunwoongkoModel(Strict):
+    """hyunwoongko/transformer of December 2019 with its defects; built by models/hyunwoongko.py.
+
+    `score_scale` d_model and no `output_projection`: as published; d_k and the projection are its first two repairs.
+    """
+
+    kind: Literal["hyunwoongko"]
+    d_model: Count
+    d_ff: Count
+    n_heads: Count
+    n_layers: Count
+    max_positions: Count
+    dropout: Probability
+    output_projection: Flag
+    score_scale: Literal["d_model", "d_k"]
+    norm_eps: Positive
+    init: Literal["xavier_uniform", "kaiming_normal", "kaiming_uniform"]
+
+    @model_validator(mode="after")
+    def check_sizes(self) -> "HyunwoongkoModel":
+        check_widths(self.d_model, self.n_heads)
+        return self
+
+
+def check_widths(d_model: int, n_heads: int) -> None:
+    """Raise ValueError unless d_model has n_heads equal parts and pairs of sine and cosine."""
+    if d_model % n_heads:
+        raise ValueError(f"d_model {d_model} is not divisible by n_heads {n_heads}")
+    if d_model % 2:
+        raise ValueError(f"d_model {d_model} is odd: sinusoidal positions need sine and cosine pairs")
+
+
+ModelSpec = Annotated[TransformerModel | HyunwoongkoModel, Field(discriminator="kind")]
 
 
 class TokenBatches(Strict):
@@ -263,7 +295,7 @@ class Decode(Strict):
 
 class Experiment(Strict):
     corpus: Key
-    model: TransformerModel
+    model: ModelSpec
     train: Train
     average: Average
     decode: Decode
