@@ -1,4 +1,4 @@
-"""What training minimises, and by which steps: smoothed cross-entropy, learning-rate schedules, Adam.
+"""What training minimises, and by which steps: smoothed cross-entropy, learning-rate schedules, Adam and AdamW.
 
 Shapes: N predicted tokens, D d_model, V vocabulary.
 """
@@ -157,7 +157,8 @@ def watch_plateau(schedule: PlateauSchedule, state: Plateau, epoch: int, validat
 
 
 def build_optimizer(model: nn.Module, spec: Optimizer) -> torch.optim.Adam:
-    """Return Adam over all parameters in one fused kernel; the caller sets `lr` before each step."""
-    return torch.optim.Adam(
+    """Return Adam or AdamW over all parameters in one fused kernel; the caller sets `lr` before each step."""
+    optimizer = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[spec.kind]
+    return optimizer(
         model.parameters(), lr=0.0, betas=spec.betas, eps=spec.eps, weight_decay=spec.weight_decay, fused=True
     )

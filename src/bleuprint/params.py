@@ -115,7 +115,13 @@ class BpeTokenizer(Strict):
     merges: Count
 
 
-Tokenizer = Annotated[WordsTokenizer | BpeTokenizer, Field(discriminator="kind")]
+class BasicTokenizer(Strict):
+    """torchtext's "basic English" words: lower-cased, few marks split off, every word of the train split kept."""
+
+    kind: Literal["basic"]
+
+
+Tokenizer = Annotated[WordsTokenizer | BpeTokenizer | BasicTokenizer, Field(discriminator="kind")]
 
 
 class Corpus(Strict):
@@ -128,9 +134,21 @@ class Corpus(Strict):
     @property
     def cased(self) -> bool:
         """Whether hypotheses carry case, so that a cased BLEU means something."""
-        if isinstance(self.tokenizer, WordsTokenizer):
-            return not self.tokenizer.lowercase
-        return self.tokenizer.text == "raw"
+        match self.tokenizer:
+            case WordsTokenizer():
+                return not self.tokenizer.lowercase
+            case BpeTokenizer():
+                return self.tokenizer.text == "raw"
+            case BasicTokenizer():
+                return False
+
+    @property
+    def stores_characters(self) -> bool:
+        """Whether the corpus has the length of each source line in characters, by which CLAIMS 2 sorts its batches.
+
+        The others do without, so that their bytes stay what they were before there was a third kind of tokenizer.
+        """
+        return isinstance(self.tokenizer, BasicTokenizer)
 
 
 # --- experiments ------------------------------------------------------------------------------------------------------
@@ -186,15 +204,43 @@ class HyunwoongkoModel(Strict):
         return self
 
 
-def check_widths(d_model: int, n_heads: int) -> None:
-    """Raise ValueError unless d_model has n_heads equal parts and pairs of sine and cosine."""
+class PitauModel(Strict):
+    """pi-tau/transformer (CLAIMS 2); built by models/pitau.py.
+
+    `form` coded: its code, with residuals of the normalised input and padded queries hidden; written: its README's
+    formulas, pre-norm, with padded keys hidden. `dropout` acts on embeddings, attention weights and sub-layer outputs.
+    """
+
+    kind: Literal["pitau"]
+    form: Literal["coded", "written"]
+    d_model: Count
+    d_ff: Count
+    n_heads: Count
+    n_layers: Count
+    max_positions: Count
+    dropout: Probability
+    norm_eps: Positive
+
+    @model_validator(mode="after")
+    def check_sizes(self) -> "PitauModel":
+        check_heads(self.d_model, self.n_heads)
+        return self
+
+
+def check_heads(d_model: int, n_heads: int) -> None:
+    """Raise ValueError unless d_model has n_heads equal parts."""
     if d_model % n_heads:
         raise ValueError(f"d_model {d_model} is not divisible by n_heads {n_heads}")
+
+
+def check_widths(d_model: int, n_heads: int) -> None:
+    """Raise ValueError unless d_model has n_heads equal parts and pairs of sine and cosine."""
+    check_heads(d_model, n_heads)
     if d_model % 2:
         raise ValueError(f"d_model {d_model} is odd: sinusoidal positions need sine and cosine pairs")
 
 
-ModelSpec = Annotated[TransformerModel | HyunwoongkoModel, Field(discriminator="kind")]
+ModelSpec = Annotated[TransformerModel | HyunwoongkoModel | PitauModel, Field(discriminator="kind")]
 
 
 class TokenBatches(Strict):
@@ -205,12 +251,25 @@ class TokenBatches(Strict):
     batches_per_step: Count
 
 
+SortBy = Literal["none", "tokens", "interleaved", "source_characters"]
+
+
 class SentenceBatches(Strict):
-    """A fixed number of sentences; sorted by length within pools of `pool_batches` batches."""
+    """A fixed number of sentences; sorted within pools of `pool_batches` batches.
+
+    Ascending by `tokens` (the target's, then the source's, with marks), `interleaved` (torchtext's key: the bits of
+    source and target length in turn, without marks) or `source_characters` (of the raw line); or not at all (`none`).
+    `shuffle_batches`: those of a pool; `drop_last`: what does not fill a batch waits for another epoch. Validation is
+    one pool, is not shuffled, and drops nothing.
+    """
 
     kind: Literal["sentences"]
     sentences: Count
     pool_batches: Count
+    sort_by: SortBy
+    shuffle_batches: Flag
+    drop_last: Flag
+    validation_sort_by: SortBy
     batches_per_step: Count
 
 
@@ -247,8 +306,12 @@ Schedule = Annotated[InverseSqrtSchedule | NoamSchedule | PlateauSchedule, Field
 
 
 class Optimizer(Strict):
-    """Adam; weight_decay is the coupled L2 penalty; clip_norm null leaves gradients as they are."""
+    """`adam`: weight_decay is an L2 penalty, part of the gradient; `adamw`: each step shrinks weights by lr times it.
 
+    clip_norm null leaves gradients as they are.
+    """
+
+    kind: Literal["adam", "adamw"]
     betas: tuple[Probability, Probability]
     eps: Positive
     weight_decay: NonNegative

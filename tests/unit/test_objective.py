@@ -1,6 +1,7 @@
-"""The loss against torch's own and by hand, the schedules by hand, Adam by hand."""
+"""The loss against torch's own and by hand, the schedules by hand, Adam and AdamW by hand."""
 
 import math
+from typing import Literal
 
 import pytest
 import torch
@@ -139,13 +140,15 @@ def test_plateau_stops_where_torchs_does() -> None:
     assert learning_rate(schedule, 1, 512, state.factor) == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-12)
 
 
-# --- Adam -------------------------------------------------------------------------------------------------------------
+# --- Adam and AdamW ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-def test_two_steps_of_adam_by_hand(weight_decay: float) -> None:
-    """Kingma & Ba 2015, algorithm 1; weight decay is added to the gradient (coupled), not to the update (AdamW)."""
-    spec = Optimizer(betas=(0.8, 0.9), eps=0.01, weight_decay=weight_decay, clip_norm=None)
+@pytest.mark.parametrize("kind", ["adam", "adamw"])
+def test_two_steps_by_hand(kind: Literal["adam", "adamw"], weight_decay: float) -> None:
+    """Kingma & Ba 2015, algorithm 1; Adam adds the decay to the gradient (coupled), AdamW (Loshchilov & Hutter 2019)
+    takes lr x decay of the weight away, outside the moments."""
+    spec = Optimizer(kind=kind, betas=(0.8, 0.9), eps=0.01, weight_decay=weight_decay, clip_norm=None)
     model = nn.Linear(1, 1, bias=False)
     optimizer = build_optimizer(model, spec)
     with torch.no_grad():
@@ -155,7 +158,28 @@ def test_two_steps_of_adam_by_hand(weight_decay: float) -> None:
         model.weight.grad = torch.full((1, 1), gradient)
         optimizer.param_groups[0]["lr"] = lr
         optimizer.step()
-        gradient += weight_decay * weight
+        if kind == "adam":
+            gradient += weight_decay * weight
+        else:
+            weight -= lr * weight_decay * weight
         mean, square = 0.8 * mean + 0.2 * gradient, 0.9 * square + 0.1 * gradient**2
         weight -= lr * (mean / (1 - 0.8**step)) / (math.sqrt(square / (1 - 0.9**step)) + 0.01)
         assert float(model.weight.detach()) == pytest.approx(weight, rel=1e-6)
+
+
+def test_adam_is_still_the_one_that_trained_what_is_published() -> None:
+    """The same kernel with the same arguments as before there was a choice: bit for bit."""
+    spec = Optimizer(kind="adam", betas=(0.9, 0.98), eps=1e-8, weight_decay=5e-4, clip_norm=None)
+    found = []
+    for ours in (True, False):
+        torch.manual_seed(0)
+        model = nn.Linear(40, 30)
+        adam = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-8, weight_decay=5e-4, fused=True)
+        optimizer = build_optimizer(model, spec) if ours else adam
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(7, 40)).square().sum().backward()
+            optimizer.param_groups[0]["lr"] = 1e-3
+            optimizer.step()
+        found.append(model.weight.detach().clone())
+    assert torch.equal(*found)

@@ -57,6 +57,12 @@ MISTAKES: list[tuple[str, Any, str]] = [
     (f"{TRAIN}/schedule", 3, "experiments.toy.train.schedule is 3: it should be a mapping"),
     (f"{TRAIN}/optimizer/betas", 0.9, "experiments.toy.train.optimizer.betas is 0.9: it should be a list"),
     (f"{TRAIN}/optimizer/betas", [0.9], "experiments.toy.train.optimizer.betas.1 is missing"),
+    (f"{TRAIN}/optimizer/kind", REMOVE, "experiments.toy.train.optimizer.kind is missing"),
+    (
+        f"{TRAIN}/optimizer/kind",
+        "adamv",
+        "experiments.toy.train.optimizer.kind is 'adamv' (did you mean adam?); valid: adam, adamw",
+    ),
     (f"{TRAIN}/max_steps", REMOVE, "experiments.toy.train.max_steps is missing"),
     (f"{TRAIN}/precision", "fp31", "experiments.toy.train.precision is 'fp31' (did you mean fp32?); valid: fp32, bf16"),
     ("experiments/toy/model", None, "experiments.toy.model is None: it should be a mapping"),
