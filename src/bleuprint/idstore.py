@@ -21,3 +21,8 @@ def write_ids(directory: Path, name: str, sequences: Sequence[Sequence[int]], vo
     ids = np.fromiter(chain.from_iterable(sequences), dtype=dtype, count=int(offsets[-1]))
     np.save(directory / f"{name}.ids.npy", ids)
     np.save(directory / f"{name}.offsets.npy", offsets)
+
+
+def write_characters(directory: Path, name: str, lines: Sequence[str]) -> None:
+    """Write the lengths of N lines as `{name}.characters.npy` (int32, N): code points, without the line's end."""
+    np.save(directory / f"{name}.characters.npy", np.array([len(line) for line in lines], dtype=np.int32))

@@ -13,17 +13,27 @@ from bleuprint.batching import (
     Pairs,
     collate,
     epoch_batches,
+    interleaved_lengths,
     open_ids,
     open_pairs,
     ordered_batches,
     padded_length,
 )
-from bleuprint.idstore import write_ids
+from bleuprint.idstore import write_characters, write_ids
 from bleuprint.params import Batches, SentenceBatches, TokenBatches
 from bleuprint.tokenizers import BOS, EOS, PAD
 
 TOKENS = TokenBatches(kind="tokens", max_tokens=60, batches_per_step=1)
-SENTENCES = SentenceBatches(kind="sentences", sentences=7, pool_batches=3, batches_per_step=1)
+SENTENCES = SentenceBatches(
+    kind="sentences",
+    sentences=7,
+    pool_batches=3,
+    sort_by="tokens",
+    shuffle_batches=True,
+    drop_last=False,
+    validation_sort_by="tokens",
+    batches_per_step=1,
+)
 EITHER = pytest.mark.parametrize("batches", [TOKENS, SENTENCES], ids=["tokens", "sentences"])
 
 
@@ -33,10 +43,14 @@ def ids_of(sentences: list[list[int]]) -> Ids:
 
 
 def random_pairs(count: int, seed: int = 0) -> Pairs:
-    """Return pairs of 1 to 20 source and 2 to 21 target tokens."""
+    """Return pairs of 1 to 20 source and 2 to 21 target tokens, with source lines of 1 to 40 characters."""
     random = np.random.default_rng(seed)
     sides = [[list(random.integers(4, 99, n)) for n in random.integers(low, low + 20, count)] for low in (1, 2)]
-    return Pairs(ids_of(sides[0]), ids_of(sides[1]))
+    return Pairs(ids_of(sides[0]), ids_of(sides[1]), random.integers(1, 41, count))
+
+
+def variant(**changes: object) -> SentenceBatches:
+    return SentenceBatches.model_validate(SENTENCES.model_dump() | changes)
 
 
 def as_lists(batches: list[np.ndarray]) -> list[list[int]]:
@@ -141,6 +155,145 @@ def test_sentence_batches_are_sorted_inside_shuffled_pools() -> None:
         orders.append([ascending.index(rows) for rows in pool])
     assert len(set(map(tuple, orders))) > 1, "the batches of a pool are shuffled"
     assert sorted(row for rows in pools[0] for row in rows) != list(range(21)), "so are the pairs before"
+
+
+def pools_of(found: list[np.ndarray]) -> list[np.ndarray]:
+    """Return the rows of each pool of three batches, in order."""
+    return [np.concatenate(found[i : i + 3]) for i in range(0, len(found), 3)]
+
+
+def test_batches_that_are_not_shuffled_ascend_within_their_pool() -> None:
+    """CLAIMS 2: by the characters of the source line, short batches first; the pairs of a pool are still random."""
+    pairs = random_pairs(100)
+    assert pairs.source_characters is not None
+    batches = variant(sort_by="source_characters", shuffle_batches=False)
+    first, second = (pools_of(epoch_batches(pairs, batches, 1, epoch)) for epoch in (1, 2))
+    assert [len(pool) for pool in first] == [21, 21, 21, 21, 16]
+    for pool in first:
+        assert (np.diff(pairs.source_characters[pool]) >= 0).all()
+    assert set(first[0].tolist()) != set(second[0].tolist())
+
+
+def test_shuffled_batches_hold_what_ascending_ones_do() -> None:
+    pairs = random_pairs(100)
+    ascending, shuffled = (
+        as_lists(epoch_batches(pairs, variant(sort_by="source_characters", shuffle_batches=shuffle), 1, 1))
+        for shuffle in (False, True)
+    )
+    assert ascending != shuffled
+    for i in range(0, len(ascending), 3):
+        assert sorted(ascending[i : i + 3]) == sorted(shuffled[i : i + 3])
+
+
+def test_unsorted_batches_are_cut_as_the_pairs_are_drawn() -> None:
+    """torchtext 0.3.1 to 0.5.0 with BucketIterator's defaults: a train batch is a random one, whatever its lengths."""
+    pairs = random_pairs(700)
+    lengths = [pairs.target.lengths[rows] for rows in epoch_batches(pairs, variant(sort_by="none"), 1, 1)]
+    assert np.mean([batch.std() for batch in lengths]) > 0.8 * pairs.target.lengths.std()
+    sorted_ones = [pairs.target.lengths[rows] for rows in epoch_batches(pairs, SENTENCES, 1, 1)]
+    assert np.mean([batch.std() for batch in sorted_ones]) < 0.5 * pairs.target.lengths.std()
+
+
+@pytest.mark.parametrize(("count", "batches"), [(100, 14), (98, 14), (104, 14), (7, 1)])
+def test_drop_last_leaves_full_batches_only(count: int, batches: int) -> None:
+    found = epoch_batches(random_pairs(count), variant(drop_last=True), 1, 1)
+    assert [len(rows) for rows in found] == [7] * batches
+    assert len(set(np.concatenate(found).tolist())) == 7 * batches
+
+
+def test_what_is_dropped_is_the_longest_of_the_last_pool_and_another_in_each_epoch() -> None:
+    pairs = random_pairs(100)
+    assert pairs.source_characters is not None
+    dropped = []
+    for epoch in (1, 2):
+        orders = [
+            np.concatenate(epoch_batches(pairs, variant(sort_by="source_characters", drop_last=drop), 1, epoch))
+            for drop in (False, True)
+        ]
+        dropped.append(set(orders[0].tolist()) - set(orders[1].tolist()))
+        longest_kept = pairs.source_characters[orders[1][84:]].max()
+        assert len(dropped[-1]) == 2
+        assert min(pairs.source_characters[list(dropped[-1])]) >= longest_kept
+    assert dropped[0] != dropped[1]
+
+
+def test_multi30k_has_226_updates_an_epoch() -> None:
+    """CLAIMS 2: 29,000 pairs, 128 a batch, what is left over dropped; with it torchtext's 227 (CLAIMS 1a)."""
+    ids = Ids(np.full(29_000, 4), np.arange(29_001))
+    pairs = Pairs(ids, ids, np.ones(29_000, dtype=np.int32))
+    for drop, count in ((True, 226), (False, 227)):
+        batches = variant(sentences=128, pool_batches=100, sort_by="source_characters", drop_last=drop)
+        assert len(epoch_batches(pairs, batches, 0, 1)) == count
+
+
+def test_drop_last_of_everything_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"6 pairs do not fill a batch of batches\.sentences 7: drop_last"):
+        epoch_batches(random_pairs(6), variant(drop_last=True), 1, 1)
+
+
+def test_character_counts_that_a_corpus_lacks_are_asked_for() -> None:
+    pairs = Pairs(ids_of([[4]] * 20), ids_of([[BOS, EOS]] * 20))
+    batches = variant(sort_by="source_characters", validation_sort_by="source_characters")
+    for function in (ordered_batches, lambda pairs, batches: epoch_batches(pairs, batches, 1, 1)):
+        with pytest.raises(ValueError, match="by source_characters: that needs a corpus with the basic tokenizer"):
+            function(pairs, batches)
+    assert len(epoch_batches(pairs, SENTENCES, 1, 1)) == 3
+
+
+def test_character_counts_are_read_where_they_are(tmp_path: Path) -> None:
+    write_ids(tmp_path, "train.source", [[4], [5]], 100)
+    write_ids(tmp_path, "train.target", [[BOS, 4, EOS]] * 2, 100)
+    assert open_pairs(tmp_path, "train").source_characters is None
+    write_characters(tmp_path, "train.source", ["ein Hund", "ä"])
+    found = open_pairs(tmp_path, "train").source_characters
+    assert found is not None
+    assert found.tolist() == [8, 1]
+
+
+def marked_pairs(lengths: list[tuple[int, int]], source_marks: int) -> Pairs:
+    """Return pairs of so many source and target words, the source with 0, 1 or 2 marks."""
+    before, after = ([BOS] if source_marks == 2 else []), ([EOS] if source_marks else [])
+    sources = [[*before, *[4] * source, *after] for source, _ in lengths]
+    return Pairs(ids_of(sources), ids_of([[BOS, *[5] * target, EOS] for _, target in lengths]))
+
+
+@pytest.mark.parametrize("source_marks", [0, 1, 2])
+def test_torchtexts_key_by_hand(source_marks: int) -> None:
+    """Lengths 5 = 101b and 3 = 011b give 10 01 11b = 39. Marks are not counted: they would change the bits."""
+    lengths = [(5, 3), (3, 5), (1, 0), (0, 1), (2, 2), (65, 1)]
+    key = [0b100111, 0b011011, 0b10, 0b01, 0b1100, 0b10000000000011]
+    found = interleaved_lengths(marked_pairs(lengths, source_marks), np.arange(6))
+    assert found.tolist() == key
+    batches = variant(validation_sort_by="interleaved", sentences=1)
+    rows = ordered_batches(marked_pairs(lengths, source_marks), batches)
+    assert np.concatenate(rows).tolist() == [3, 2, 4, 1, 0, 5]
+
+
+def test_torchtexts_key_is_text_as_torchtext_makes_it() -> None:
+    """Its own way: sixteen binary digits of each, one from either in turn, read as one number."""
+    random = np.random.default_rng(0)
+    lengths = [(int(a), int(b)) for a, b in random.integers(0, 300, (200, 2))]
+
+    def key(a: int, b: int) -> int:
+        return int("".join(x + y for x, y in zip(f"{a:016b}", f"{b:016b}", strict=True)), 2)
+
+    pairs = marked_pairs(lengths, 2)
+    rows = np.array([7, 3, *range(10, 200)])
+    assert interleaved_lengths(pairs, rows).tolist() == [key(*lengths[row]) for row in rows]
+
+
+def test_training_and_validation_may_differ_in_their_order() -> None:
+    pairs = random_pairs(100)
+    batches = variant(sort_by="none", validation_sort_by="interleaved")
+    keys = interleaved_lengths(pairs, np.concatenate(ordered_batches(pairs, batches)))
+    assert (np.diff(keys) >= 0).all()
+    drawn = interleaved_lengths(pairs, np.concatenate(epoch_batches(pairs, batches, 1, 1)))
+    assert (np.diff(drawn) < 0).any()
+
+
+def test_validation_keeps_what_training_drops() -> None:
+    found = ordered_batches(random_pairs(100), variant(drop_last=True))
+    assert sorted(np.concatenate(found).tolist()) == list(range(100))
 
 
 @EITHER

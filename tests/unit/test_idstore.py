@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bleuprint.idstore import write_ids
+from bleuprint.idstore import write_characters, write_ids
 
 
 @pytest.mark.parametrize(("vocabulary_size", "dtype"), [(65_535, np.uint16), (65_536, np.int32)])
@@ -22,3 +22,10 @@ def test_no_sequences_are_stored_too(tmp_path: Path) -> None:
     write_ids(tmp_path, "val.target", [], 10)
     assert np.load(tmp_path / "val.target.ids.npy", mmap_mode="r").tolist() == []
     assert np.load(tmp_path / "val.target.offsets.npy", mmap_mode="r").tolist() == [0]
+
+
+def test_characters_are_code_points(tmp_path: Path) -> None:
+    write_characters(tmp_path, "train.source", ["Straße", "", "犬 \t\r"])
+    found = np.load(tmp_path / "train.source.characters.npy", mmap_mode="r")
+    assert found.dtype == np.int32
+    assert found.tolist() == [6, 0, 4]
