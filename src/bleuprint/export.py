@@ -19,7 +19,7 @@ from bleuprint.decoding import load_model
 from bleuprint.files import atomic_directory
 from bleuprint.models.transformer import Transformer
 from bleuprint.params import TransformerModel
-from bleuprint.tokenizers import BOS, EOS, SPECIALS, UNK, Learned, LearnedWords, Marks, Side, load_tokenizer
+from bleuprint.tokenizers import BOS, EOS, SPECIALS, UNK, Learned, LearnedBpe, Marks, Side, load_tokenizer
 
 Quantization = Literal["none", "int8"]
 
@@ -76,9 +76,9 @@ def export_run(
 
 def types_of(tokenizer: Learned) -> dict[Side, list[str]]:
     """Return the types of each side in the order of their ids."""
-    if isinstance(tokenizer, LearnedWords):
-        return {"source": list(tokenizer.source_types), "target": list(tokenizer.target_types)}
-    return {"source": list(tokenizer.types), "target": list(tokenizer.types)}
+    if isinstance(tokenizer, LearnedBpe):
+        return {"source": list(tokenizer.types), "target": list(tokenizer.types)}
+    return {"source": list(tokenizer.source_types), "target": list(tokenizer.target_types)}
 
 
 def distinct(types: list[str], corpus_dir: Path) -> list[str]:

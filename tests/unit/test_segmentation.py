@@ -9,10 +9,12 @@ from types import ModuleType
 import pytest
 
 from bleuprint import segmentation
-from bleuprint.params import BpeTokenizer, WordsTokenizer
+from bleuprint.params import BasicTokenizer, BpeTokenizer, Tokenizer, WordsTokenizer
 from bleuprint.segmentation import (
+    basic_words,
     detokenize,
     hide_torch,
+    join_apostrophes,
     official_chain,
     segment,
     segment_in_processes,
@@ -23,6 +25,7 @@ from bleuprint.segmentation import (
 WORDS = WordsTokenizer(kind="words", lowercase=True, min_frequency=1)
 LC_TOK = BpeTokenizer(kind="bpe", text="lc-tok", merges=1)
 RAW = BpeTokenizer(kind="bpe", text="raw", merges=1)
+BASIC = BasicTokenizer(kind="basic")
 
 # A script that forgets `if __name__ == "__main__":`. Each of its processes runs it again, and dies of that.
 UNGUARDED = """
@@ -76,10 +79,8 @@ def test_detokenize(words: list[str], language: str, escaped: bool, expected: st
 # --- several processes ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [WORDS, LC_TOK])
-def test_processes_and_chunks_change_nothing(
-    settings: WordsTokenizer | BpeTokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("settings", [WORDS, LC_TOK, BASIC])
+def test_processes_and_chunks_change_nothing(settings: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segmentation, "CHUNK_LINES", 4)
     english, german = [f"Dog {i} isn't here." for i in range(10)], [f"„Hund {i}.“" for i in range(6)]
     texts = [([*english[:3], "", *english[3:]], "en"), (german, "de"), ([], "en")]
@@ -91,10 +92,17 @@ def test_processes_and_chunks_change_nothing(
 
 @pytest.mark.parametrize(
     ("settings", "cores", "lines", "processes"),
-    [(WORDS, 2, 6, 2), (LC_TOK, 99, 6, 8), (LC_TOK, 1, 6, None), (WORDS, 2, 5, None), (RAW, 2, 6, None)],
+    [
+        (WORDS, 2, 6, 2),
+        (LC_TOK, 99, 6, 8),
+        (LC_TOK, 1, 6, None),
+        (WORDS, 2, 5, None),
+        (RAW, 2, 6, None),
+        (BASIC, 2, 6, None),
+    ],
 )
 def test_several_processes_only_where_they_pay(
-    settings: WordsTokenizer | BpeTokenizer,
+    settings: Tokenizer,
     cores: int,
     lines: int,
     processes: int | None,
@@ -150,3 +158,31 @@ def test_words_are_split_before_they_are_lower_cased() -> None:
 
 def test_white_space_within_a_line_can_be_a_word() -> None:
     assert spacy_words(["a  dog", " \t "], "en", lowercase=True) == [["a", " ", "dog"], []]
+
+
+# --- basic English ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("You can now install TorchText using pip!", "you can now install torchtext using pip !"),
+        ("It's a dog's life, isn't it?", "it ' s a dog ' s life , isn ' t it ?"),
+        ('A sign says "No dogs"; a man (old) waits: Mr. X...', "a sign says no dogs a man ( old ) waits mr . x . . ."),
+        ("U.S. 5,300<br />a<br/>b", "u . s . 5 , 300 a<br/>b"),
+        ("Ein „Hund“ – auf-und-ab; STRASSE ß", "ein „hund“ – auf-und-ab strasse ß"),
+        (" a\u00a0b\tc\u2028d ", "a b c d"),
+        ('"; :', ""),
+    ],
+)
+def test_basic_english(line: str, expected: str) -> None:
+    assert basic_words(line) == expected.split()
+    assert segment(BASIC, [([line], "de")]) == [[expected.split()]]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("it ' s a dog ' s life", "it's a dog's life"), ("rock ' n ' roll", "rock'n'roll"), ("' a", "' a"), ("", "")],
+)
+def test_apostrophes_are_joined_to_their_neighbours(words: str, expected: str) -> None:
+    assert " ".join(join_apostrophes(words.split())) == expected

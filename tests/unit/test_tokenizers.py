@@ -29,6 +29,7 @@ from bleuprint.tokenizers import (
 WORDS = {"kind": "words", "lowercase": True, "min_frequency": 2}
 LC_TOK = {"kind": "bpe", "text": "lc-tok", "merges": 60}
 RAW = {"kind": "bpe", "text": "raw", "merges": 60}
+BASIC = {"kind": "basic"}
 SPLITS = Splits(train="train", validation="val", tests=("test",))
 
 ENGLISH = [
@@ -110,6 +111,47 @@ def test_words_are_split_before_they_are_lower_cased(raw: Path, tmp_path: Path) 
     decoded = [tokenizer.decode_tokens(tokenizer.encode_target(line)) for line in GERMAN]
     assert decoded == [" ".join(words) for words in segmentation.spacy_words(GERMAN, "de", lowercase=False)]
     assert decoded[-1] == "Dr. Grau hat keinen Hund ."
+
+
+# --- basic English ----------------------------------------------------------------------------------------------------
+
+
+def test_basic_english_keeps_every_word_of_the_train_text(raw: Path, tmp_path: Path) -> None:
+    build_corpus(make_corpus(BASIC), SPLITS, raw, tmp_path / "out")
+    tokenizer = load_tokenizer(tmp_path / "out")
+    assert tokenizer.target_text == "words"
+    decoded = [tokenizer.decode_tokens(tokenizer.encode_target(line)) for line in GERMAN]
+    assert decoded == [" ".join(segmentation.basic_words(line)) for line in GERMAN]
+    assert tokenizer.decode_tokens(tokenizer.encode_target("Der Hund bellt mitternachts!")) == "der hund bellt <unk> !"
+    assert set(tokenizer.encode_target("<pad> <sos> <eos>")) == {UNK}, "no text spells a special symbol"
+    words = {word for line in ENGLISH for word in segmentation.basic_words(line)}
+    assert tokenizer.vocabulary["source"] == len(SPECIALS) + len(words)
+
+
+def test_basic_english_decodes_as_well_as_can_be(raw: Path, tmp_path: Path) -> None:
+    """Case, quotation marks, colons and semicolons are gone for good; apostrophes and full stops find back."""
+    build_corpus(make_corpus(BASIC).model_copy(update={"source": "de", "target": "en"}), SPLITS, raw, tmp_path / "out")
+    tokenizer = load_tokenizer(tmp_path / "out")
+    ids = [[BOS, *tokenizer.encode_target(line), EOS, PAD] for line in ENGLISH]
+    assert tokenizer.decode(ids[0]) == "a grey cat sleeps on the old wall."
+    assert tokenizer.decode(ids[2]) == "the dog doesn't sleep it barks at the cat!"
+    assert tokenizer.decode(ids[3]) == "a sign says no dogs & no cats."
+    assert tokenizer.decode(tokenizer.encode_target("A zebra's dog.")) == "a ⁇'s dog."
+
+
+def test_only_basic_english_stores_the_characters_of_the_pairs_that_stay(tmp_path: Path) -> None:
+    """Of the raw source line, white space and dropped marks included."""
+    english, german = ["", "lost", 'A  "dog":', "Two cats."], ["verloren", ' " ', "Ein Hund.", "Zwei Katzen."]
+    raw = write_raw(tmp_path / "raw", train=(english, german), test=(["", "A dog."], ["Ein Hund.", ""]))
+    build_corpus(make_corpus(BASIC), SPLITS, raw, tmp_path / "basic")
+    build_corpus(make_corpus(WORDS | {"min_frequency": 1}), SPLITS, raw, tmp_path / "words")
+    assert np.load(tmp_path / "basic/train.source.characters.npy").tolist() == [9, 9]
+    assert np.load(tmp_path / "basic/test.source.characters.npy").tolist() == [0, 6]
+    assert len(stored_ids(tmp_path / "basic", "train.source")) == 2
+    names = {path.name for path in (tmp_path / "basic").iterdir()} - {p.name for p in (tmp_path / "words").iterdir()}
+    assert names == {f"{split}.source.characters.npy" for split in SPLITS.all}
+    manifest = json.loads((tmp_path / "basic/manifest.json").read_text(encoding="utf-8"))
+    assert names < set(manifest["files"])
 
 
 # --- BPE --------------------------------------------------------------------------------------------------------------
@@ -200,7 +242,7 @@ def test_letters_never_seen_become_one_unknown_each(raw: Path, tmp_path: Path) -
 # --- the corpus directory ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [WORDS, LC_TOK, RAW])
+@pytest.mark.parametrize("settings", [WORDS, LC_TOK, RAW, BASIC])
 @pytest.mark.parametrize(("marks", "begin", "end"), [("both", [BOS], [EOS]), ("end", [], [EOS]), ("none", [], [])])
 def test_stored_ids_are_those_of_each_line_alone_with_marks(
     settings: dict, marks: str, begin: list[int], end: list[int], raw: Path, tmp_path: Path
@@ -275,7 +317,7 @@ def test_a_second_build_replaces_the_first(raw: Path, tmp_path: Path) -> None:
     [
         (None, "tokenizer.json is missing; make it with: python -m bleuprint tokenize c"),
         ("{", "tokenizer.json is not valid JSON"),
-        ("[]", "tokenizer.json holds no `kind` of tokenizer; valid: words, bpe"),
+        ("[]", "tokenizer.json holds no `kind` of tokenizer; valid: words, bpe, basic"),
         ('{"kind": "wrds"}', r"tokenizer.json: unknown kind of tokenizer 'wrds' \(did you mean words\?\)"),
         ('{"kind": "bpe", "text": "lc-tok", "merges": 1}', "tokenizer.json: types is missing"),
     ],
