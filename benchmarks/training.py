@@ -34,7 +34,10 @@ BASE_MODEL: dict[str, Any] = {
     "tie_embeddings": "none", "scale_embeddings": False, "embedding_dropout": 0.1, "residual_dropout": 0.1,
     "attention_dropout": 0.0, "ffn_dropout": 0.1, "output_bias": True, "norm_eps": 1e-12, "init": "kaiming_uniform",
 }  # fmt: skip
-BASE_BATCHES = {"kind": "sentences", "sentences": 128, "pool_batches": 100, "batches_per_step": 1}
+BASE_BATCHES = {
+    "kind": "sentences", "sentences": 128, "pool_batches": 100, "sort_by": "interleaved", "shuffle_batches": True,
+    "drop_last": False, "validation_sort_by": "interleaved", "batches_per_step": 1,
+}  # fmt: skip
 
 
 def main() -> None:

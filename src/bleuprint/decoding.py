@@ -21,7 +21,7 @@ from bleuprint.corpus import read_lines, read_pairs
 from bleuprint.device import find_device
 from bleuprint.files import atomic_directory
 from bleuprint.models import build_model
-from bleuprint.params import Corpus, Decode, Machine, Splits, TransformerModel
+from bleuprint.params import Corpus, Decode, Machine, ModelSpec, Splits
 from bleuprint.search import Model, search
 from bleuprint.tokenizers import BOS, EOS, Learned, Side, load_tokenizer, official_chain
 
@@ -33,7 +33,7 @@ def decode_run(
     corpus_dir: Path,
     raw: Path,
     weights: Path,
-    model_params: TransformerModel,
+    model_params: ModelSpec,
     decode: Decode,
     corpus: Corpus,
     splits: Splits,
@@ -69,7 +69,7 @@ def decode_run(
 
 
 @torch.no_grad()
-def load_model(weights: Path, model_params: TransformerModel, vocabulary: Mapping[Side, int]) -> nn.Module:
+def load_model(weights: Path, model_params: ModelSpec, vocabulary: Mapping[Side, int]) -> nn.Module:
     """Return the model with its weights, for inference; ValueError where they do not fit."""
     model = build_model(model_params, vocabulary["source"], vocabulary["target"])
     load_into(model, load_weights(weights), weights)

@@ -18,10 +18,16 @@ def append_metrics(work: Path, step: int, epoch: int, metrics: Mapping[str, floa
 
 
 def read_metrics(work: Path) -> list[dict[str, Any]]:
-    """Return the lines of metrics.jsonl; a last line that was cut off by a kill is left out."""
+    """Return the lines of metrics.jsonl; a last line that was cut off by a kill is left out.
+
+    ValueError where another one is damaged.
+    """
     path = work / METRICS
     text = path.read_text() if path.exists() else ""
-    return [json.loads(line) for line in text.split("\n")[:-1]]
+    try:
+        return [json.loads(line) for line in text.split("\n")[:-1]]
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is damaged ({error}); remove {work} to train the run afresh") from None
 
 
 def rewrite_metrics(work: Path, step: int, epoch: int) -> None:

@@ -319,11 +319,14 @@ class Optimizer(Strict):
 
 
 class Train(Strict):
+    """`epoch_loss`: what the losses of an epoch are: the mean over tokens, or the mean of the batches' means."""
+
     precision: Literal["fp32", "bf16"]
     label_smoothing: Probability
     batches: Batches
     schedule: Schedule
     optimizer: Optimizer
+    epoch_loss: Literal["tokens", "batches"]
     max_steps: Count
     patience_epochs: Count
     keep_last: Count

@@ -28,8 +28,8 @@ class Progress:
     epoch: int = 1  # the epoch under way, from 1
     epoch_steps: int = 0  # updates done in it
     step: int = 0  # updates done in all
-    epoch_loss: float = 0.0  # sum over the tokens since the epoch began
-    epoch_tokens: int = 0
+    epoch_loss: float = 0.0  # sum over the tokens since the epoch began, or over the updates of their means
+    epoch_terms: int = 0  # how many tokens, or updates
     window_loss: float = 0.0  # the same since the last line of metrics.jsonl
     window_tokens: int = 0
     best: float = math.inf  # lowest validation loss

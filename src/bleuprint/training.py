@@ -28,7 +28,7 @@ from bleuprint.files import atomic_directory
 from bleuprint.history import METRICS, append_metrics, describe, read_metrics, write_history
 from bleuprint.models import build_model, count_parameters
 from bleuprint.objective import Loss, Plateau, build_optimizer, cross_entropy, learning_rate, watch_plateau
-from bleuprint.params import Machine, PlateauSchedule, Splits, Train, TransformerModel
+from bleuprint.params import Machine, ModelSpec, PlateauSchedule, Splits, Train
 from bleuprint.resume import STATE, Learner, Progress, keep_weights, resume, save_progress
 from bleuprint.tokenizers import PAD
 
@@ -42,7 +42,7 @@ class Recipe(NamedTuple):
     """All that decides the weights of a run."""
 
     seed: int
-    model: TransformerModel
+    model: ModelSpec
     train: Train
     machine: Machine
     splits: Splits
@@ -54,7 +54,8 @@ def fingerprint(recipe: Recipe) -> str:
     """Return 16 hexadecimal digits that differ when anything differs that decides the weights after some update."""
     manifest = hashlib.sha256((recipe.corpus / "manifest.json").read_bytes()).hexdigest()
     train = recipe.train.model_dump(mode="json", exclude={"max_steps"})
-    sections = [section.model_dump(mode="json") for section in (recipe.model, recipe.machine, recipe.splits)]
+    machine = {"device": find_device(recipe.machine).type, "threads": recipe.machine.threads}  # what auto means here
+    sections = [recipe.model.model_dump(mode="json"), machine, recipe.splits.model_dump(mode="json")]
     values = [recipe.seed, train, *sections, manifest, dict(recipe.code)]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -110,9 +111,13 @@ def new_learner(recipe: Recipe) -> Learner:
 
 
 def vocabulary_sizes(corpus: Path) -> tuple[int, int]:
-    """Return the numbers of source and target types of a corpus."""
-    sizes = json.loads((corpus / "manifest.json").read_text())["vocabulary"]
-    return sizes["source"], sizes["target"]
+    """Return the numbers of source and target types of a corpus; ValueError where its manifest is damaged."""
+    path = corpus / "manifest.json"
+    try:
+        sizes = json.loads(path.read_text())["vocabulary"]
+        return sizes["source"], sizes["target"]
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
+        raise ValueError(f"{path} is damaged; make it again with: python -m bleuprint tokenize {corpus.name}") from None
 
 
 # --- updates and epochs -----------------------------------------------------------------------------------------------
@@ -128,7 +133,7 @@ def run_epoch(recipe: Recipe, learner: Learner, progress: Progress, pairs: Pairs
         batches = [collate(pairs, batch) for batch in rows]
         lr = learning_rate(train.schedule, progress.step + 1, recipe.model.d_model, progress.plateau_factor)
         loss, tokens = train_step(learner, batches, lr)
-        count_step(progress, loss, tokens)
+        count_step(progress, train, loss, tokens)
         tokens_seen += tokens + sum(int((batch.source != PAD).sum()) for batch in batches)
         if progress.step % train.log_every_steps == 0:
             elapsed = time.perf_counter() - began
@@ -157,8 +162,7 @@ def train_step(learner: Learner, batches: Sequence[Batch], lr: float) -> tuple[f
         loss = batch_loss(learner, batch, learner.train.label_smoothing)
         (loss.smoothed / tokens).backward()
         total += loss.plain.item()
-    if not math.isfinite(total):
-        raise ValueError(f"the loss is {total} at lr {lr:g}: training has diverged; lower the learning rate")
+    check_finite(total, lr)
     clip_norm = learner.train.optimizer.clip_norm
     if clip_norm is not None:
         nn.utils.clip_grad_norm_(learner.model.parameters(), clip_norm)
@@ -167,6 +171,12 @@ def train_step(learner: Learner, batches: Sequence[Batch], lr: float) -> tuple[f
     learner.optimizer.step()
     learner.optimizer.zero_grad(set_to_none=True)
     return total, tokens
+
+
+def check_finite(loss: float, lr: float) -> None:
+    """Raise ValueError on a loss that is no number."""
+    if not math.isfinite(loss):
+        raise ValueError(f"the loss is {loss} at lr {lr:g}: training has diverged; lower the learning rate")
 
 
 def batch_loss(learner: Learner, batch: Batch, smoothing: float) -> Loss:
@@ -180,14 +190,20 @@ def batch_loss(learner: Learner, batch: Batch, smoothing: float) -> Loss:
         return cross_entropy(hidden, model.output_weight, model.output_bias, labels[real].to(device), smoothing)
 
 
-def count_step(progress: Progress, loss: float, tokens: int) -> None:
+def count_step(progress: Progress, train: Train, loss: float, tokens: int) -> None:
     """Add one update to the sums."""
+    total, terms = epoch_term(train, loss, tokens)
     progress.step += 1
     progress.epoch_steps += 1
-    progress.epoch_loss += loss
-    progress.epoch_tokens += tokens
+    progress.epoch_loss += total
+    progress.epoch_terms += terms
     progress.window_loss += loss
     progress.window_tokens += tokens
+
+
+def epoch_term(train: Train, loss: float, tokens: int) -> tuple[float, int]:
+    """Return what a batch with this summed loss adds to the sum and to the divisor of an epoch's loss."""
+    return (loss, tokens) if train.epoch_loss == "tokens" else (loss / tokens, 1)
 
 
 def window_metrics(progress: Progress, lr: float, tokens_per_second: float) -> dict[str, float]:
@@ -201,13 +217,14 @@ def window_metrics(progress: Progress, lr: float, tokens_per_second: float) -> d
 def evaluate(learner: Learner, pairs: Pairs) -> float:
     """Return the mean cross-entropy per target token, in nats, without dropout or smoothing."""
     learner.model.eval()
-    total, tokens = 0.0, 0
+    total, terms = 0.0, 0
     for rows in ordered_batches(pairs, learner.train.batches):
         batch = collate(pairs, rows)
-        total += batch_loss(learner, batch, 0.0).plain.item()
-        tokens += int((batch.labels != PAD).sum())
+        loss = batch_loss(learner, batch, 0.0).plain.item()
+        more, count = epoch_term(learner.train, loss, int((batch.labels != PAD).sum()))
+        total, terms = total + more, terms + count
     learner.model.train()
-    return total / tokens
+    return total / terms
 
 
 def finish_epoch(
@@ -220,9 +237,10 @@ def finish_epoch(
     """
     train, began = recipe.train, time.perf_counter()
     loss = evaluate(learner, validation)
-    keep_weights(learner, progress, loss, train.keep_last, work)
-    metrics = {"train_loss_epoch": progress.epoch_loss / progress.epoch_tokens, "validation_loss": loss}
     lr = learning_rate(train.schedule, progress.step, recipe.model.d_model, progress.plateau_factor)
+    check_finite(loss, lr)
+    keep_weights(learner, progress, loss, train.keep_last, work)
+    metrics = {"train_loss_epoch": progress.epoch_loss / progress.epoch_terms, "validation_loss": loss}
     progress.seconds += time.perf_counter() - began
     note(progress.step, {**metrics, "lr": lr, "seconds": progress.seconds})
     follow_validation(progress, train, loss)
@@ -231,7 +249,7 @@ def finish_epoch(
     if progress.step == train.max_steps:
         return "max_steps"
     progress.epoch += 1
-    progress.epoch_steps, progress.epoch_loss, progress.epoch_tokens = 0, 0.0, 0
+    progress.epoch_steps, progress.epoch_loss, progress.epoch_terms = 0, 0.0, 0
     save_progress(learner, progress, work)
     return None
 

@@ -42,6 +42,7 @@ TRAIN = {  # 10 to 12 updates an epoch
     "batches": {"kind": "tokens", "max_tokens": 64, "batches_per_step": 1},
     "schedule": {"kind": "inverse_sqrt", "lr": 5e-3, "warmup_steps": 20},
     "optimizer": {"kind": "adam", "betas": [0.9, 0.98], "eps": 1e-9, "weight_decay": 0.0, "clip_norm": 1.0},
+    "epoch_loss": "tokens",
     "max_steps": 25,
     "patience_epochs": 100,
     "keep_last": 2,

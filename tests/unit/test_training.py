@@ -3,13 +3,14 @@
 import csv
 import json
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pytest
 import torch
 from copy_task import NO_DROPOUT, TYPES, corpus, epoch_ends, finished, read_lines, recipe_for, run, write_corpus
 
-from bleuprint.batching import collate, epoch_batches, open_pairs
+from bleuprint.batching import collate, epoch_batches, open_pairs, ordered_batches
 from bleuprint.checkpoint import load_into, load_weights, weights_of
 from bleuprint.idstore import write_ids
 from bleuprint.params import PlateauSchedule
@@ -25,6 +26,17 @@ from bleuprint.training import (
 )
 
 __all__ = ["corpus", "finished"]  # fixtures
+
+SENTENCES = {
+    "kind": "sentences",
+    "sentences": 10,
+    "pool_batches": 3,
+    "sort_by": "tokens",
+    "shuffle_batches": True,
+    "drop_last": False,
+    "validation_sort_by": "tokens",
+    "batches_per_step": 1,
+}
 
 
 # --- learning ---------------------------------------------------------------------------------------------------------
@@ -67,7 +79,7 @@ def one_step(recipe: Recipe, batches: list[list[int]], lr: float = 1.0) -> dict[
 @pytest.mark.parametrize("clip_norm", [None, 0.1])
 def test_accumulated_batches_are_one_large_batch(corpus: Path, clip_norm: float | None) -> None:
     """10 and 2 sentences: the mean of two means would be another number. With eps 1 Adam is smooth in the gradient."""
-    optimizer = {"betas": [0.9, 0.98], "eps": 1.0, "weight_decay": 0.0, "clip_norm": clip_norm}
+    optimizer = {"kind": "adam", "betas": [0.9, 0.98], "eps": 1.0, "weight_decay": 0.0, "clip_norm": clip_norm}
     recipe = recipe_for(corpus, {"optimizer": optimizer}, NO_DROPOUT)
     before, rows = weights_of(new_learner(recipe).model), list(range(12))
     apart, together = one_step(recipe, [rows[:10], rows[10:]]), one_step(recipe, [rows])
@@ -81,7 +93,7 @@ def test_accumulated_batches_are_one_large_batch(corpus: Path, clip_norm: float 
 @pytest.mark.parametrize("clip_norm", [None, 0.1])
 def test_gradients_are_clipped_by_their_norm(corpus: Path, clip_norm: float | None) -> None:
     """With eps far above the gradients and lr equal to it, the first update of Adam is the gradient itself."""
-    optimizer = {"betas": [0.9, 0.98], "eps": 1e3, "weight_decay": 0.0, "clip_norm": clip_norm}
+    optimizer = {"kind": "adam", "betas": [0.9, 0.98], "eps": 1e3, "weight_decay": 0.0, "clip_norm": clip_norm}
     recipe = recipe_for(corpus, {"optimizer": optimizer}, NO_DROPOUT)
     before, after = weights_of(new_learner(recipe).model), one_step(recipe, [[0, 1, 2]], lr=1e3)
     norm = float(torch.cat([(after[name] - before[name]).flatten() for name in before]).norm())
@@ -92,10 +104,28 @@ def test_batches_per_step_makes_fewer_updates(corpus: Path, tmp_path: Path) -> N
     """12 batches an epoch; the last update of an epoch may have fewer than the others."""
     steps = {}
     for size in (1, 5):
-        batches = {"kind": "sentences", "sentences": 10, "pool_batches": 3, "batches_per_step": size}
+        batches = SENTENCES | {"batches_per_step": size}
         out = run(recipe_for(corpus, {"batches": batches, "max_steps": 12}), tmp_path / str(size))
         steps[size] = epoch_ends(out)
     assert steps == {1: [12], 5: [3, 6, 9, 12]}
+
+
+def test_an_epoch_may_count_each_batch_alike(corpus: Path) -> None:
+    """30 sentences in batches of 10: the mean over the tokens, and the mean of the three batches' means."""
+    pairs, found = open_pairs(corpus, "val"), {}
+    for epoch_loss in ("tokens", "batches"):
+        learner = new_learner(recipe_for(corpus, {"batches": SENTENCES, "epoch_loss": epoch_loss}))
+        found[epoch_loss] = evaluate(learner, pairs)
+    learner.model.eval()
+    sums, tokens = [], []
+    for rows in ordered_batches(pairs, learner.train.batches):
+        batch = collate(pairs, rows)
+        with torch.no_grad():
+            sums.append(batch_loss(learner, batch, 0.0).plain.item())
+        tokens.append(int((batch.labels != PAD).sum()))
+    assert found["tokens"] == pytest.approx(sum(sums) / sum(tokens), rel=1e-6)
+    assert found["batches"] == pytest.approx(fmean(s / n for s, n in zip(sums, tokens, strict=True)), rel=1e-6)
+    assert found["tokens"] != pytest.approx(found["batches"], rel=1e-4)
 
 
 def test_the_loss_is_the_cross_entropy_per_token(corpus: Path) -> None:
@@ -168,7 +198,7 @@ def test_patience_counts_from_the_last_best(corpus: Path) -> None:
 def test_the_plateau_schedule_is_followed(corpus: Path, tmp_path: Path) -> None:
     """An eps of 1e20 stands still, so no epoch is better than the first: the rate halves after each other one."""
     schedule = PlateauSchedule(kind="plateau", lr=1e-3, factor=0.5, patience_epochs=0, warmup_epochs=0)
-    still = {"betas": [0.9, 0.98], "eps": 1e20, "weight_decay": 0.0, "clip_norm": None}
+    still = {"kind": "adam", "betas": [0.9, 0.98], "eps": 1e20, "weight_decay": 0.0, "clip_norm": None}
     changes = {"schedule": schedule.model_dump(), "optimizer": still, "max_steps": 40}
     out = run(recipe_for(corpus, changes), tmp_path)
     ends = [line for line in read_lines(out) if "validation_loss" in line]

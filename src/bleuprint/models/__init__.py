@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from bleuprint.params import TransformerModel
+from bleuprint.params import ModelSpec
 
 if TYPE_CHECKING:
     from bleuprint.models.transformer import Transformer
 
 
-def build_model(spec: TransformerModel, source_vocabulary: int, target_vocabulary: int) -> "Transformer":
+def build_model(spec: ModelSpec, source_vocabulary: int, target_vocabulary: int) -> "Transformer":
     """Return the untrained model of models/{spec.kind}.py, its weights drawn from torch's current random state.
 
     Found by name, so that a new model changes no file on which the runs of the others depend.
