@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from table import print_table, ratio, spread
 
-from bleuprint.params import Corpus, Decode, Experiment, load_params
+from bleuprint.params import Corpus, Decode, Experiment, TransformerModel, load_params
 from bleuprint.process import prepare
 
 SPLIT = "test_2016_flickr"
@@ -124,6 +124,7 @@ def export_both(task: Task, out: Path) -> None:
     """Write the run's model for CTranslate2 in both precisions."""
     from bleuprint.export import export_run
 
+    assert isinstance(task.experiment.model, TransformerModel), "CTranslate2 has no other"
     arguments = (task.corpus_dir, task.weights, task.experiment.model, task.corpus.source_marks)
     export_run(*arguments, "none", out / "none")
     export_run(*arguments, "int8", out / "int8")

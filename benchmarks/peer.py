@@ -130,6 +130,7 @@ def write_text(corpus: Path, out: Path) -> None:
 def peer_config(experiment: Experiment, updates: int) -> dict[str, Any]:
     """Return the experiment in JoeyNMT's terms."""
     model, train, data = experiment.model, experiment.train, (PEER / "data").absolute()
+    assert isinstance(model, TransformerModel), "JoeyNMT has no other"
     assert isinstance(train.batches, TokenBatches)
     assert isinstance(train.schedule, InverseSqrtSchedule)
     side = {

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from table import matmul_rate, print_table, ratio, spread
 
-from bleuprint.params import Experiment, load_params
+from bleuprint.params import Experiment, TransformerModel, load_params
 from bleuprint.process import prepare
 
 if TYPE_CHECKING:
@@ -166,6 +166,7 @@ def naive_step(experiment: Experiment, corpus: Path) -> Any:
 
     torch.manual_seed(1)
     sizes = vocabulary_sizes(corpus)
+    assert isinstance(experiment.model, TransformerModel), "what the naive form is a form of"
     model = NaiveTransformer(experiment.model, *sizes)
     copy_weights(build_model(experiment.model, *sizes), model)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)

@@ -1,69 +1,133 @@
-"""Claimed value -> measured value -> verdict. Claims are data (reference/claims.yaml); the rules are here.
+"""Claimed -> measured -> verdict. Claims are data (reference/claims.yaml and reference/curves); the rules are here.
 
-Rules, fixed before the runs:
+Rules, fixed on 2026-11-30, before any run of the claims that they judge but Revisit-MMT's:
+
 - `not comparable`: `comparable: false`, with the reason in `note`;
-- `not run`: the table holds no run of the experiment that the claim is compared with;
-- `diverged`: one of its runs has no finite validation loss;
-- `reproduced`: measured >= claimed - tolerance: a claim says "at least this strong". Else `not reproduced`.
-The measured value is the mean over the table's seeds. `prefix only`, for runs shorter than the
-claimed one, is not given yet.
+- `not run`: the table has no run of the experiment that the claim is compared with, or no whole epoch of it;
+- `diverged`: one of its runs has no finite validation loss, or its curve has a loss that is not finite.
+
+A claim of a value, of which "better" is higher for scores and lower for losses:
+- `reproduced`: the mean over the table's seeds is no worse than the claimed value by more than the tolerance or, with
+  two seeds or more, by more than 2 standard deviations of the seeds, whichever is more;
+- else `prefix only` where a run made fewer updates than the claimed one: nothing is said yet;
+- else `not reproduced`.
+
+A claim of a curve, over the whole epochs run (the mean over seeds of each), the absolute differences of training and
+validation loss taken together: it agrees where their median is at most `median_tolerance` and their maximum at most
+`max_tolerance`.
+- `reproduced`: it agrees over all claimed epochs;
+- `prefix only`: it agrees over fewer;
+- `not reproduced`: it does not agree.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from bleuprint.params import Name, NonNegative, Strict, read_yaml, validate
+from bleuprint.curves import Curve, Distance, Epoch, distance, mean_curve
+from bleuprint.params import Count, Name, NonNegative, RelativePath, Splits, Strict, choose, read_yaml, validate
 from bleuprint.scoring import METRICS, Result, Score
 
 CLAIMS_FILE = Path(__file__).parent / "reference" / "claims.yaml"
+CURVES_DIR = Path(__file__).parent / "reference" / "curves"
 
 Verdict = Literal["reproduced", "not reproduced", "not comparable", "prefix only", "diverged", "not run"]
-
-# Metrics that are only quoted, with their unit. What `legacy_score` counts is not BLEU and never bears that name.
-QUOTED_UNITS = {"multi_bleu": "BLEU", "legacy_score": "legacy score"}
-UNITS: dict[str, str] = {**{name: facts.unit for name, facts in METRICS.items()}, **QUOTED_UNITS}
+Histories = Mapping[str, Sequence[Epoch]]  # of each run
 
 
-class Claim(Strict):
-    """A published number: who says what, the metric and split it is measured on, and what it is compared with."""
+class Measure(NamedTuple):
+    """Unit, which way is better, on which split it is measured here (None: it is only quoted), what it is."""
+
+    unit: str
+    lower_is_better: bool
+    split: Literal["tests", "validation", "train"] | None
+    definition: str
+
+
+# What `legacy_score` counts is not BLEU and never bears that name.
+MEASURES: dict[str, Measure] = {
+    **{name: Measure(facts.unit, False, "tests", facts.definition) for name, facts in METRICS.items()},
+    "legacy_score": Measure(
+        "legacy score",
+        False,
+        "validation",
+        "What hyunwoongko's README calls BLEU, and is not: the decoder is fed the reference (teacher forcing), words "
+        "are paired by their position, and character n-grams of each pair are counted. The mean over batches.",
+    ),
+    "train_loss": Measure("nats", True, "train", "Lowest training loss of any epoch, with dropout, per target token."),
+    "validation_loss": Measure("nats", True, "validation", "Lowest validation loss of any epoch, per target token."),
+    "multi_bleu": Measure(
+        "BLEU", False, None, "BLEU on tokens with German compounds split at hyphens: quoted, never measured here."
+    ),
+}
+
+
+# --- claims as data ---------------------------------------------------------------------------------------------------
+
+
+class Published(Strict):
+    """What every claim says: who, where, the experiment that it is compared with, how large its model was."""
 
     id: Name
     tables: Annotated[tuple[Name, ...], Field(min_length=1)]
     who: str
     text: str
+    experiment: Name | None
+    parameters: Count | None
+    source: str
+    note: str
+
+
+class ValueClaim(Published):
+    """A published number, the metric and split it is measured on, and after how many updates."""
+
+    kind: Literal["value"]
     value: float
     unit: str
     metric: str
     split: Name
-    source: str
-    experiment: Name | None
     comparable: bool
     tolerance: NonNegative | None
-    note: str
+    steps: Count | None
 
     @model_validator(mode="after")
-    def check_metric(self) -> "Claim":
-        if self.metric not in UNITS:
-            raise ValueError(f"claim {self.id}: unknown metric {self.metric!r}; valid: {', '.join(UNITS)}")
-        if self.unit != UNITS[self.metric]:
-            raise ValueError(f"claim {self.id}: {self.metric} is in {UNITS[self.metric]}, not in {self.unit!r}")
+    def check_metric(self) -> "ValueClaim":
+        if self.metric not in MEASURES:
+            raise ValueError(f"claim {self.id}: unknown metric {self.metric!r}; valid: {', '.join(MEASURES)}")
+        if self.unit != MEASURES[self.metric].unit:
+            raise ValueError(f"claim {self.id}: {self.metric} is in {MEASURES[self.metric].unit}, not in {self.unit!r}")
         return self
 
     @model_validator(mode="after")
-    def check_comparison(self) -> "Claim":
+    def check_comparison(self) -> "ValueClaim":
         if self.experiment is None:
             return self
         if not self.comparable:
             raise ValueError(f"claim {self.id}: not comparable, yet compared with experiment {self.experiment}")
-        if self.metric not in METRICS:
-            raise ValueError(f"claim {self.id}: {self.metric} is not measured; measured: {', '.join(METRICS)}")
+        if MEASURES[self.metric].split is None:
+            known = ", ".join(name for name, measure in MEASURES.items() if measure.split)
+            raise ValueError(f"claim {self.id}: {self.metric} is not measured; measured: {known}")
         if self.tolerance is None:
             raise ValueError(f"claim {self.id}: compared with experiment {self.experiment} but without a tolerance")
         return self
+
+
+class CurveClaim(Published):
+    """A published curve: a file of reference/curves; the tolerances are in nats."""
+
+    kind: Literal["curve"]
+    experiment: Name
+    file: RelativePath
+    median_tolerance: NonNegative
+    max_tolerance: NonNegative
+    steps_per_epoch: Count
+
+
+Claim = Annotated[ValueClaim | CurveClaim, Field(discriminator="kind")]
 
 
 class Claims(Strict):
@@ -80,49 +144,143 @@ class Claims(Strict):
         return self
 
 
-class Judgement(NamedTuple):
-    """A claim beside what was measured: the scores of the table's runs of its experiment (none: not run here)."""
-
-    claim: Claim
-    scores: tuple[Score, ...]
-    verdict: Verdict
-
-
-def load_claims(table: str, path: Path = CLAIMS_FILE) -> tuple[Claim, ...]:
+def load_claims(table: str, path: Path = CLAIMS_FILE) -> tuple[ValueClaim | CurveClaim, ...]:
     """Return the claims that `table` prints, in the file's order; ValueError names claim, key and value at fault."""
     return tuple(claim for claim in validate(Claims, read_yaml(path), path).claims if table in claim.tables)
 
 
-def judge(claim: Claim, results: Sequence[Result]) -> Judgement:
-    """Return the verdict on a claim from a table's results; ValueError where they lack the claim's metric or split."""
-    runs = [result for result in results if result.experiment == claim.experiment]
-    scores = tuple(find_score(claim, result) for result in runs)
+def check_claims(claims: Sequence[ValueClaim | CurveClaim], splits: Mapping[str, Splits]) -> None:
+    """Raise ValueError where a claim names no experiment, or a split that its metric is not measured on.
+
+    `splits` has those of every experiment's data set.
+    """
+    for claim in claims:
+        if claim.experiment is None:
+            continue
+        choose("experiment", claim.experiment, dict(splits), f"claim {claim.id}: ")
+        if isinstance(claim, ValueClaim):
+            valid = splits_of(claim.metric, splits[claim.experiment])
+            choose(f"split of {claim.metric}", claim.split, dict.fromkeys(valid), f"claim {claim.id}: ")
+
+
+def splits_of(metric: str, splits: Splits) -> tuple[str, ...]:
+    """Return the splits of a data set that a metric is measured on."""
+    kind = MEASURES[metric].split
+    return splits.tests if kind == "tests" else (splits.validation,) if kind == "validation" else (splits.train,)
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+class Judgement(NamedTuple):
+    """A claim beside what the table's runs of its experiment gave: a score with its interval, or a number, for each."""
+
+    claim: ValueClaim
+    runs: tuple[Result, ...]
+    measured: tuple[Score | float, ...]
+    verdict: Verdict
+
+
+def judge(claim: ValueClaim, results: Sequence[Result], histories: Histories) -> Judgement:
+    """Return the verdict on a value; ValueError where the results lack the claim's metric or split."""
+    runs = runs_of(claim, results)
     if not claim.comparable:
-        return Judgement(claim, scores, "not comparable")
+        return Judgement(claim, runs, (), "not comparable")
     if not runs:
-        return Judgement(claim, scores, "not run")
-    if any(result.validation_loss is None for result in runs):
-        return Judgement(claim, scores, "diverged")
-    return Judgement(claim, scores, compare(claim, mean_score(scores)))
+        return Judgement(claim, runs, (), "not run")
+    if any(run.validation_loss is None for run in runs):
+        return Judgement(claim, runs, (), "diverged")
+    measured = tuple(measure(claim, run, histories[run.run]) for run in runs)
+    return Judgement(claim, runs, measured, value_verdict(claim, [number_of(item) for item in measured], runs))
 
 
-def find_score(claim: Claim, result: Result) -> Score:
-    """Return the score of a run that a claim is compared with; ValueError lists what the run has."""
-    if claim.split not in result.test_sets:
-        valid = ", ".join(result.test_sets)
-        raise ValueError(f"claim {claim.id} is about {claim.split}; run {result.run} was scored on: {valid}")
+def runs_of(claim: ValueClaim | CurveClaim, results: Sequence[Result]) -> tuple[Result, ...]:
+    """Return the results of the experiment that a claim is compared with."""
+    return tuple(result for result in results if result.experiment == claim.experiment)
+
+
+def measure(claim: ValueClaim, result: Result, history: Sequence[Epoch]) -> Score | float:
+    """Return what a run gave in the claim's metric; ValueError lists what it has instead."""
+    if claim.metric == "train_loss":
+        return min(row.train_loss for row in history if math.isfinite(row.train_loss))
+    if claim.metric == "validation_loss":
+        assert result.validation_loss is not None, "a diverged run is not measured"
+        return result.validation_loss
+    if claim.metric == "legacy_score":
+        choose_split(claim, result, (result.legacy_score.split,))
+        return result.legacy_score.score
+    choose_split(claim, result, tuple(result.test_sets))
     scores = {str(name): score for name, score in result.test_sets[claim.split].items()}
     if claim.metric not in scores:
         raise ValueError(f"claim {claim.id} is in {claim.metric}; run {result.run} was scored in: {', '.join(scores)}")
     return scores[claim.metric]
 
 
-def mean_score(scores: Sequence[Score]) -> float:
-    """Return the mean over seeds of one or more scores."""
-    return fmean(score.score for score in scores)
+def choose_split(claim: ValueClaim, result: Result, valid: Sequence[str]) -> None:
+    """Raise ValueError unless a run was scored on the claim's split."""
+    if claim.split not in valid:
+        raise ValueError(f"claim {claim.id} is about {claim.split}; run {result.run} was scored on: {', '.join(valid)}")
 
 
-def compare(claim: Claim, measured: float) -> Verdict:
-    """Return `reproduced` where the measured value is at least the claimed one less the tolerance."""
-    assert claim.tolerance is not None, claim.id  # Claim.check_comparison
-    return "reproduced" if measured >= claim.value - claim.tolerance else "not reproduced"
+def number_of(measured: Score | float) -> float:
+    """Return a measured number without its interval."""
+    return measured.score if isinstance(measured, Score) else measured
+
+
+def value_verdict(claim: ValueClaim, values: Sequence[float], runs: Sequence[Result]) -> Verdict:
+    """Return the verdict on one or more seeds' values."""
+    assert claim.tolerance is not None, claim.id  # ValueClaim.check_comparison
+    spread = 2 * stdev(values) if len(values) > 1 else 0.0
+    missing = fmean(values) - claim.value if MEASURES[claim.metric].lower_is_better else claim.value - fmean(values)
+    if round(missing, 9) <= max(claim.tolerance, spread):  # rounded: 41.02 - 40.42 is a little more than 0.6
+        return "reproduced"
+    shorter = claim.steps is not None and any(run.steps < claim.steps for run in runs)
+    return "prefix only" if shorter else "not reproduced"
+
+
+# --- curves -----------------------------------------------------------------------------------------------------------
+
+
+class CurveJudgement(NamedTuple):
+    """A curve beside the mean over seeds of the table's runs, which is empty where there is none."""
+
+    claim: CurveClaim
+    runs: tuple[Result, ...]
+    claimed: Curve
+    measured: Curve
+    distance: Distance | None
+    verdict: Verdict
+
+
+def judge_curve(claim: CurveClaim, claimed: Curve, results: Sequence[Result], histories: Histories) -> CurveJudgement:
+    """Return the verdict on a curve; ValueError where a run's epochs have another number of updates."""
+    runs = runs_of(claim, results)
+    whole = [whole_epochs(claim, run.run, histories[run.run]) for run in runs]
+    measured = mean_curve(whole, [run.legacy_score.epochs for run in runs]) if runs else {}
+    shared = {epoch: point for epoch, point in measured.items() if epoch in claimed}
+    if not shared:
+        return CurveJudgement(claim, runs, claimed, {}, None, "not run")
+    if not all(math.isfinite(loss) for point in shared.values() for loss in point[:2]):
+        return CurveJudgement(claim, runs, claimed, measured, None, "diverged")
+    gap = distance(claimed, measured)
+    return CurveJudgement(claim, runs, claimed, measured, gap, curve_verdict(claim, gap, len(claimed)))
+
+
+def whole_epochs(claim: CurveClaim, run: str, history: Sequence[Epoch]) -> list[Epoch]:
+    """Return a run's epochs without a last one that was cut off; ValueError where they are not the claim's."""
+    whole = [row for row in history if row.step == row.epoch * claim.steps_per_epoch]
+    cut_off = history[len(whole) :]
+    if len(cut_off) > 1 or any(row.step > row.epoch * claim.steps_per_epoch for row in cut_off):
+        row = next(row for row in history if row not in whole)
+        raise ValueError(
+            f"claim {claim.id} has {claim.steps_per_epoch} updates an epoch; "
+            f"run {run} had made {row.step} after epoch {row.epoch}"
+        )
+    return whole
+
+
+def curve_verdict(claim: CurveClaim, gap: Distance, epochs: int) -> Verdict:
+    """Return the verdict on a curve of so many claimed epochs from its distance."""
+    if gap.median > claim.median_tolerance or gap.maximum > claim.max_tolerance:
+        return "not reproduced"
+    return "reproduced" if gap.epochs == epochs else "prefix only"

@@ -5,29 +5,20 @@ What a stage needs is imported inside its command: `--help` answers at once, sco
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from bleuprint.console import plain_errors, start_log, wrote
-
-if TYPE_CHECKING:
-    from bleuprint.params import Params
-    from bleuprint.training import Recipe
+from bleuprint.runs import CORPORA, code_files, recipe_of, settings_of
 
 RAW = Path("data/raw")
-CORPORA = Path("data/corpora")
 RUNS = Path("runs")
 RESULTS = Path("results")
 REPORTS = Path("reports")
 WORK = Path("work")
-PACKAGE = Path(__file__).parent
 DOWNLOADS = WORK / "downloads"
 
-# The modules that decide a run's bytes, besides its model: results/{run}.json has their hashes, dvc.yaml's `score` and
-# Snakemake's depend on them.
-TRAIN_CODE = ("batching", "checkpoint", "history", "models/dropout", "objective", "resume", "training")
-CODE = (*TRAIN_CODE, "corpus", "decoding", "idstore", "search", "segmentation", "tokenizers")
 app = typer.Typer(
     help="Rerun the systems of a Transformer README's results table, stage by stage.",
     rich_markup_mode=None,  # rich's help takes twice the time
@@ -42,6 +33,8 @@ RunName = Annotated[str, typer.Argument(metavar="RUN", help="EXPERIMENT-SEED; EX
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="A file of workflow/tables/, without .yaml.")]
 Engine = Annotated[Literal["ctranslate2"], typer.Option("--to", help="The engine that will read the model.")]
 Quantization = Annotated[Literal["none", "int8"], typer.Option(help="none: float32; int8: a quarter of the size.")]
+SourceTypes = Annotated[int | None, typer.Option("--src-vocab", min=1, help="Source types, if not the corpus's.")]
+TargetTypes = Annotated[int | None, typer.Option("--tgt-vocab", min=1, help="Target types, if not the corpus's.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1.")]
 
 
@@ -147,7 +140,9 @@ def average(run: RunName) -> None:
 
 @app.command()
 def decode(run: RunName) -> None:
-    """Translate the test sets with the averaged weights of a run.
+    """Translate the test sets, and predict the words of validation.
+
+    With the averaged weights of a run; what is predicted of the validation split is all that the legacy score looks at.
 
     Example: python -m bleuprint decode tiny-1
     """
@@ -166,7 +161,9 @@ def decode(run: RunName) -> None:
             CORPORA / spec.corpus,
             RAW / corpus.dataset,
             RUNS / run / "average/weights.safetensors",
+            RUNS / run / "train/weights",
             experiment.model,
+            experiment.train.batches,
             experiment.decode,
             corpus,
             params.datasets[corpus.dataset].splits,
@@ -201,6 +198,7 @@ def score(run: RunName) -> None:
             weights=RUNS / run / "average/weights.safetensors",
             train_summary=RUNS / run / "train/summary.json",
             train_metrics=RUNS / run / "train/metrics.jsonl",
+            train_history=RUNS / run / "train/history.csv",
             decode_dir=RUNS / run / "decode",
             data_files={name: directory / "manifest.json" for name, directory in manifests.items()},
             code_files=code_files(spec.model),
@@ -210,6 +208,7 @@ def score(run: RunName) -> None:
         )
         wrote(RESULTS / f"{run}.json")
         scores = {f"{test}/{name}": s.score for test, found in result.test_sets.items() for name, s in found.items()}
+        scores[f"{result.legacy_score.split}/legacy_score"] = result.legacy_score.score
         track_scores(params.table, run, result.steps, settings_of(params, run)[1], scores)
 
 
@@ -231,10 +230,13 @@ def report() -> None:
                 f"workflow/tables/{params.table}.yaml names other runs than params.yaml; "
                 f"take them over with: python -m bleuprint use {params.table}"
             )
+        datasets = {name: params.corpora[recipe.corpus].dataset for name, recipe in params.experiments.items()}
+        splits = {name: params.datasets[dataset].splits for name, dataset in datasets.items()}
         write_report(
             params.table,
             table.title,
             params.runs,
+            splits=splits,
             results={run: RESULTS / f"{run}.json" for run in params.runs},
             histories={run: RUNS / run / "train/history.csv" for run in params.runs},
             out=REPORTS / params.table,
@@ -272,21 +274,52 @@ def readme() -> None:
 
 
 @app.command()
-def export(run: RunName, to: Engine, quantization: Quantization = "none") -> None:
-    """Write the averaged weights of a run in another engine's format.
+def deviations() -> None:
+    """List every ASSUME and DEVIATES in reports/deviations.md.
 
-    Example: python -m bleuprint export tiny-1 --to ctranslate2 --quantization int8
+    Example: python -m bleuprint deviations
+    """
+    with plain_errors("starts again"):
+        from bleuprint.deviations import write_deviations
+
+        write_deviations(Path(), REPORTS / "deviations.md")
+
+
+@app.command()
+def describe(run: RunName, src_vocab: SourceTypes = None, tgt_vocab: TargetTypes = None) -> None:
+    """Count the parameters of a run's model, part by part.
+
+    Example: python -m bleuprint describe readme-1 --tgt-vocab 7855
     """
     with plain_errors("starts again"):
         from bleuprint.params import load_params
 
         params = load_params()
         spec = params.run_named(run)
+        from bleuprint.describe import describe_model, vocabularies
+
+        types = vocabularies(CORPORA / spec.corpus, src_vocab, tgt_vocab)
+        typer.echo(describe_model(params.experiments[spec.experiment].model, *types))
+
+
+@app.command()
+def export(run: RunName, to: Engine, quantization: Quantization = "none") -> None:
+    """Write a run's averaged weights in another engine's format.
+
+    Example: python -m bleuprint export tiny-1 --to ctranslate2 --quantization int8
+    """
+    with plain_errors("starts again"):
+        from bleuprint.params import TransformerModel, load_params
+
+        params = load_params()
+        spec = params.run_named(run)
+        model, marks = params.experiments[spec.experiment].model, params.corpora[spec.corpus].source_marks
+        if not isinstance(model, TransformerModel):
+            raise ValueError(f"the model of {run} is of kind {model.kind}: only transformer models can be exported")
         start_log("export", run)
         from bleuprint.export import export_run
 
         corpus, weights, out = CORPORA / spec.corpus, RUNS / run / "average/weights.safetensors", RUNS / run / to
-        model, marks = params.experiments[spec.experiment].model, params.corpora[spec.corpus].source_marks
         export_run(corpus, weights, model, marks, quantization, out)
         wrote(out)
 
@@ -301,43 +334,3 @@ def ui(port: Port = 5000) -> None:
         from bleuprint.ui import serve
 
         serve(port)
-
-
-# --- names in results and in MLflow ----------------------------------------------------------------------------------
-
-
-def settings_of(params: "Params", run: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what MLflow shows of a run: what decides its training, and what may change afterwards."""
-    spec = params.run_named(run)
-    recipe = params.experiments[spec.experiment].model_dump(mode="json")
-    later = {"average": recipe.pop("average"), "decode": recipe.pop("decode")}
-    later["train"] = {"max_steps": recipe["train"].pop("max_steps")}
-    return {"experiment": spec.experiment, "seed": spec.seed, **recipe}, later
-
-
-def recipe_of(params: "Params", run: str) -> "Recipe":
-    """Return all that decides the weights of a run, as it stands now."""
-    from bleuprint.provenance import hash_files
-    from bleuprint.training import Recipe
-
-    spec = params.run_named(run)
-    experiment = params.experiments[spec.experiment]
-    return Recipe(
-        spec.seed,
-        experiment.model,
-        experiment.train,
-        params.machine,
-        params.datasets[spec.dataset].splits,
-        CORPORA / spec.corpus,
-        hash_files(train_code_files(spec.model)),
-    )
-
-
-def code_files(model: str) -> dict[str, Path]:
-    """Return the modules that decide a run's bytes, e.g. {"search.py": src/bleuprint/search.py}."""
-    return {f"{module}.py": PACKAGE / f"{module}.py" for module in (*CODE, f"models/{model}")}
-
-
-def train_code_files(model: str) -> dict[str, Path]:
-    """Return the modules that decide a run's weights, by their names without .py."""
-    return {module: PACKAGE / f"{module}.py" for module in (*TRAIN_CODE, f"models/{model}")}

@@ -1,13 +1,17 @@
-"""The decode stage: translate every test split and write hypotheses and references as plain text.
+"""The decode stage: translate every test split, force the validation split, and write it all as plain text.
 
-Per split: `hyp.txt` and `ref.txt` are running text; `hyp.lc-tok.txt` and `ref.lc-tok.txt` are the same through the
+Per test split: `hyp.txt` and `ref.txt` are running text; `hyp.lc-tok.txt` and `ref.lc-tok.txt` are the same through the
 official chain (lower-case, normalise, tokenise, escape), so that sacreBLEU's own command can score either.
+
+Of the validation split, `forced.txt` and `forced-ref.txt`: words predicted one by one with the reference before each,
+which is no translation, and the words of that reference: all that legacy_score looks at.
 """
 
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,15 +19,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from bleuprint.batching import Ids, open_ids, pad
+from bleuprint.batching import Ids, Pairs, collate, open_ids, open_pairs, ordered_batches, pad
 from bleuprint.checkpoint import load_into, load_weights
 from bleuprint.corpus import read_lines, read_pairs
 from bleuprint.device import find_device
 from bleuprint.files import atomic_directory
 from bleuprint.models import build_model
-from bleuprint.params import Corpus, Decode, Machine, ModelSpec, Splits
+from bleuprint.models.uncached import WholeModel, is_uncached
+from bleuprint.params import Batches, Corpus, Decode, HyunwoongkoModel, Machine, ModelSpec, Splits
 from bleuprint.search import Model, search
-from bleuprint.tokenizers import BOS, EOS, Learned, Side, load_tokenizer, official_chain
+from bleuprint.tokenizers import BOS, EOS, PAD, Learned, Side, load_tokenizer, official_chain
 
 logger = logging.getLogger(__name__)
 LOG_EVERY_SECONDS = 10.0
@@ -33,17 +38,20 @@ def decode_run(
     corpus_dir: Path,
     raw: Path,
     weights: Path,
+    epoch_weights: Path,
     model_params: ModelSpec,
+    batches: Batches,
     decode: Decode,
     corpus: Corpus,
     splits: Splits,
     machine: Machine,
     out: Path,
 ) -> None:
-    """Translate the test splits with `weights` and write `out`, whole or not at all.
+    """Translate the test splits and force validation with `weights`; write `out`, whole or not at all.
 
-    ValueError where the weights do not fit the model, the corpus and the raw text differ in lines, or a sentence is
-    longer than the model can read or write.
+    `epoch_weights` is the directory of the weights at the ends of epochs; `batches` those of training. ValueError where
+    weights do not fit the model, the corpus and the raw text differ in lines, or a sentence is longer than the model
+    can read or write.
     """
     torch.set_num_threads(machine.threads)
     tokenizer = load_tokenizer(corpus_dir)
@@ -63,6 +71,10 @@ def decode_run(
             }
             for name, lines in files.items():
                 write_lines(directory / f"{split}.{name}.txt", lines)
+        validation = open_pairs(corpus_dir, splits.validation)
+        kept = sorted(epoch_weights.glob("step-*.safetensors")) if decode.forced == "epochs" else []
+        for name, lines in forced_files(model, kept, validation, batches, tokenizer):
+            write_lines(directory / f"{splits.validation}.{name}.txt", lines)
 
 
 # --- model ------------------------------------------------------------------------------------------------------------
@@ -84,11 +96,12 @@ def translate(model: nn.Module, sources: Ids, decode: Decode, split: str) -> lis
 
     A sentence without words has an empty translation and is not shown to the model. ValueError names the split.
     """
-    decoder, device = cast("Model[Any]", model), next(model.parameters()).device
+    decoder, device, uncached = cast("Model[Any]", model), device_of(model), is_uncached(spec_of(model))
     hypotheses: list[tuple[int, ...]] = [()] * len(sources.lengths)
     lengths = {row: length for row, length in enumerate(sources.lengths.tolist()) if has_words(sources, row)}
+    sizes = {row: tokens_held(length, decode.max_extra_tokens, uncached) for row, length in lengths.items()}
     with show_progress(split, len(lengths)) as advance:
-        for rows in plan_batches(lengths, decode.beam, decode.max_batch_tokens):
+        for rows in plan_batches(sizes, decode.beam, decode.max_batch_tokens, mixed=not uncached):
             batch = pad(sources, np.array(rows)).to(device)
             try:
                 results = search(decoder, batch, decode.beam, decode.length_penalty, decode.max_extra_tokens, n_best=1)
@@ -106,14 +119,22 @@ def has_words(sources: Ids, row: int) -> bool:
     return not np.isin(ids, (BOS, EOS)).all()
 
 
-def plan_batches(lengths: Mapping[int, int], beam: int, max_batch_tokens: int) -> list[list[int]]:
-    """Return the rows in batches whose padded source tokens x beam stay within max_batch_tokens, one row at least.
+def tokens_held(length: int, max_extra_tokens: int, uncached: bool) -> int:
+    """Return how many tokens of a sentence a step computes on: its source's, and uncached its longest prefix's."""
+    longest_prefix = 1 + length + max_extra_tokens  # BOS and search.py's limit, to which it adds no marks of the source
+    return length + longest_prefix if uncached else length
 
-    `lengths` gives the tokens of each row. Longest first: what does not fit into memory fails at once.
+
+def plan_batches(sizes: Mapping[int, int], beam: int, max_batch_tokens: int, mixed: bool) -> list[list[int]]:
+    """Return the rows in batches whose padded tokens x beam stay within max_batch_tokens, one row at least.
+
+    `sizes` gives the tokens of each row; unless `mixed`, those of a batch are all of one size, so that nothing is
+    padded. Longest first: what does not fit into memory fails at once.
     """
     batches: list[list[int]] = []
-    for row in sorted(lengths, key=lambda row: (-lengths[row], row)):
-        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] * beam <= max_batch_tokens:
+    for row in sorted(sizes, key=lambda row: (-sizes[row], row)):
+        size = sizes[batches[-1][0]] if batches else 0
+        if batches and (mixed or sizes[row] == size) and (len(batches[-1]) + 1) * size * beam <= max_batch_tokens:
             batches[-1].append(row)
         else:
             batches.append([row])
@@ -142,6 +163,68 @@ def show_progress(split: str, total: int) -> Iterator[Callable[[int], None]]:
                 logger.info("decode %s: %d/%d sentences, %.1f sentences/s", split, done, total, done / (now - start))
 
         yield advance
+
+
+# --- teacher forcing --------------------------------------------------------------------------------------------------
+
+
+def forced_files(
+    model: nn.Module, epoch_weights: Sequence[Path], pairs: Pairs, batches: Batches, tokenizer: Learned
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield names and lines: the references, what the model as it is predicts, and what it does with other weights.
+
+    `step-00000227.safetensors` gives `forced.00000227`; the model keeps the last of the weights. ValueError as above.
+    """
+    plan = ordered_batches(pairs, batches)
+    references = [ids for rows in plan for ids in collate(pairs, rows).labels.tolist()]
+    yield "forced-ref", [forced_line(tokenizer, ids) for ids in references]
+    yield "forced", [forced_line(tokenizer, ids) for ids in predict_forced(model, pairs, plan)]
+    for path in epoch_weights:
+        with torch.no_grad():
+            load_into(model, load_weights(path), path)
+        lines = [forced_line(tokenizer, ids) for ids in predict_forced(model, pairs, plan)]
+        logger.info("validation predicted with %s", path.name)
+        yield f"forced.{path.stem.removeprefix('step-')}", lines
+
+
+@torch.inference_mode()
+def predict_forced(model: nn.Module, pairs: Pairs, plan: Sequence[np.ndarray]) -> list[list[int]]:
+    """Return for each pair, batch after batch, the likeliest id at each position, given the reference before it.
+
+    The plan is that of validation in training, in its order: published models see the padding of their batch, and
+    legacy_score averages over runs of 128 lines. hyunwoongko's evaluate() (CLAIMS 1c) looks at every position of the
+    padded batch, so that padding fills up what a sentence lost to `<unk>` or a wrong `<eos>`: its models do so here.
+    """
+    whole, device, found = cast("WholeModel", model), device_of(model), []
+    for rows in plan:
+        batch = collate(pairs, rows)
+        hidden = whole(batch.source.to(device), batch.inputs.to(device))  # (B, T-1, D)
+        predicted = whole.project(hidden).argmax(-1).cpu()  # (B, T-1)
+        if not isinstance(spec_of(model), HyunwoongkoModel):
+            # DEVIATES: no other model predicts in the padding, nor does `readme`, whose models/transformer.py computes
+            # nothing there that the README's code would.
+            predicted = predicted.where(batch.labels != PAD, PAD)
+        found += predicted.tolist()
+    return found
+
+
+def forced_line(tokenizer: Learned, ids: Sequence[int]) -> str:
+    """Return ids as words, without marks. A mark ends a word: BPE does not join the pieces on its two sides.
+
+    Nothing ends at a predicted EOS: evaluate() drops it like any token with "<", and what follows moves up.
+    """
+    runs = groupby(ids, key=(PAD, BOS, EOS).__contains__)
+    return one_line(" ".join(tokenizer.decode_tokens(list(run)) for is_mark, run in runs if not is_mark))
+
+
+def spec_of(model: nn.Module) -> ModelSpec:
+    """Return what the model was built from."""
+    return cast("ModelSpec", model.spec)
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Return where the model computes."""
+    return next(model.parameters()).device
 
 
 # --- text -------------------------------------------------------------------------------------------------------------

@@ -1,24 +1,47 @@
-"""The report's figures as SVG: losses by update, BLEU with its intervals and what is claimed."""
+"""The report's figures as SVG: losses by update, BLEU with intervals and claims, published curves with their reruns."""
 
 import io
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bleuprint.claims import Claim
+from bleuprint.claims import CurveJudgement, Histories, ValueClaim
+from bleuprint.curves import Epoch
 from bleuprint.scoring import Result
 
 if TYPE_CHECKING:
     import altair
 
 WIDTH, HEIGHT, RUN_HEIGHT = 560, 280, 22  # pixels: of the figures, of the losses, of one run in a panel of BLEU
+LOG_HEIGHT = 220  # pixels: of one published curve
+EPOCH_TICKS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
+CLAIMED = "logged"
+COLOURS = ("#000000", "#e45756", "#4c78a8", "#54a24b", "#f58518", "#b279a2", "#9d755d", "#72b7b2", "#eeca3b", "#bab0ac")
+LOSSES = {"training": "train_loss", "validation": "validation_loss"}
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # the first one travels with vl-convert: same widths anywhere
+
+
+def loss_rows(run: str, history: Sequence[Epoch]) -> list[dict[str, Any]]:
+    """Return {"run", "step", "loss of", "loss"}; no row for a loss that is not finite: a diverged run ends there."""
+    return [
+        {"run": run, "step": row.step, "loss of": kind, "loss": getattr(row, column)}
+        for kind, column in LOSSES.items()
+        for row in history
+        if math.isfinite(getattr(row, column))
+    ]
+
+
+def dashes() -> "altair.StrokeDash":
+    """Return the dashes of every figure of losses: training dashed, validation solid."""
+    import altair as alt
+
+    return alt.StrokeDash("loss of:N", scale=alt.Scale(domain=list(LOSSES), range=[[4, 3], [1, 0]]))
 
 
 def loss_chart(rows: Sequence[Mapping[str, Any]]) -> "altair.Chart":
     """Return loss by update: one colour per run, training dashed, validation solid."""
     import altair as alt
 
-    dashes = alt.Scale(domain=["training", "validation"], range=[[4, 3], [1, 0]])
     return (
         alt.Chart(alt.InlineData(values=list(rows)), width=WIDTH, height=HEIGHT)
         .mark_line()
@@ -26,12 +49,12 @@ def loss_chart(rows: Sequence[Mapping[str, Any]]) -> "altair.Chart":
             x=alt.X("step:Q", title="update"),
             y=alt.Y("loss:Q", title="loss (nats per target token)", scale=alt.Scale(zero=False)),
             color=alt.Color("run:N", sort=None),
-            strokeDash=alt.StrokeDash("loss of:N", scale=dashes),
+            strokeDash=dashes(),
         )
     )
 
 
-def bleu_chart(results: Sequence[Result], claims: Sequence[Claim]) -> "altair.FacetChart":
+def bleu_chart(results: Sequence[Result], claims: Sequence[ValueClaim]) -> "altair.FacetChart":
     """Return `bleu_lc_tok` with intervals, a panel per test set; a black tick is what is claimed for the experiment."""
     import altair as alt
 
@@ -47,7 +70,7 @@ def bleu_chart(results: Sequence[Result], claims: Sequence[Claim]) -> "altair.Fa
     return layers.facet(row=alt.Row("test set:N", title=None, sort=None, header=alt.Header(labelOrient="top")))
 
 
-def bleu_rows(result: Result, claims: Sequence[Claim]) -> list[dict[str, Any]]:
+def bleu_rows(result: Result, claims: Sequence[ValueClaim]) -> list[dict[str, Any]]:
     """Return {"run", "test set", "score", "low", "high"} per test set, and "claimed" where there is a claim."""
     claimed = {
         claim.split: claim.value
@@ -63,6 +86,62 @@ def bleu_rows(result: Result, claims: Sequence[Claim]) -> list[dict[str, Any]]:
         }
         for test, scores in result.test_sets.items()
     ]
+
+
+def curve_chart(judgements: Sequence[CurveJudgement], histories: Histories) -> "altair.FacetChart":
+    """Return loss by epoch, a panel per published log: the log in black, the mean of each rerun's seeds in a colour.
+
+    A band reaches from the lowest to the highest of several seeds. Epochs stand on a log scale, so that a short rerun
+    of a long curve can be seen.
+    """
+    import altair as alt
+
+    names = [CLAIMED, *dict.fromkeys(judgement.claim.experiment for judgement in judgements)]
+    colours = alt.Scale(domain=names, range=[COLOURS[i % len(COLOURS)] for i in range(len(names))])
+    base = alt.Chart().encode(
+        x=alt.X(
+            "epoch:Q", scale=alt.Scale(type="log", nice=False), axis=alt.Axis(values=list(EPOCH_TICKS), format="d")
+        ),
+        y=alt.Y("loss:Q", title="loss (nats per target token)", scale=alt.Scale(zero=False)),
+        color=alt.Color("curve:N", scale=colours, legend=alt.Legend(symbolType="stroke", symbolOpacity=1)),
+    )
+    layers = alt.layer(
+        base.mark_area(opacity=0.2)
+        .encode(y="low:Q", y2="high:Q", detail="loss of:N")
+        .transform_filter("datum.seeds > 1"),
+        base.mark_line(strokeWidth=1.5).encode(strokeDash=dashes()),
+        base.mark_point(filled=True, size=25, opacity=1).encode(detail="loss of:N").transform_filter("datum.seeds > 0"),
+        data=alt.InlineData(values=list(curve_rows(judgements, histories))),
+    ).properties(width=WIDTH, height=LOG_HEIGHT)
+    logs = list(dict.fromkeys(judgement.claim.file for judgement in judgements))
+    row = alt.Row("log:N", title=None, sort=logs, header=alt.Header(labelOrient="top"))
+    return layers.facet(row=row).resolve_scale(x="independent", y="independent")
+
+
+def curve_rows(judgements: Sequence[CurveJudgement], histories: Histories) -> Iterable[dict[str, Any]]:
+    """Yield {"log", "curve", "loss of", "epoch", "loss", "seeds"} rows, each log once, and "low", "high" of seeds."""
+    logs = {judgement.claim.file: judgement.claimed for judgement in judgements}
+    for kind, column in LOSSES.items():
+        for log, curve in logs.items():
+            for epoch, point in curve.items():
+                loss = {"loss": getattr(point, column), "seeds": 0}
+                yield {"log": log, "curve": CLAIMED, "loss of": kind, "epoch": epoch, **loss}
+        for judgement in judgements:
+            for epoch, loss in seed_losses(judgement, column, histories):
+                names = {"log": judgement.claim.file, "curve": judgement.claim.experiment, "loss of": kind}
+                yield {**names, "epoch": epoch, **loss}
+
+
+def seed_losses(
+    judgement: CurveJudgement, column: str, histories: Histories
+) -> Iterable[tuple[int, dict[str, float | int]]]:
+    """Yield each epoch that all seeds have, with the mean, the lowest and the highest of their losses."""
+    for epoch, point in judgement.measured.items():
+        rows = [row for run in judgement.runs for row in histories[run.run] if row.epoch == epoch]
+        losses = [getattr(row, column) for row in rows]
+        if all(map(math.isfinite, losses)):
+            bounds = {"low": min(losses), "high": max(losses), "seeds": len(losses)}
+            yield epoch, {"loss": getattr(point, column), **bounds}
 
 
 def render_svg(chart: "altair.Chart | altair.FacetChart") -> str:

@@ -346,11 +346,14 @@ class LengthPenalty(Strict):
 
 
 class Decode(Strict):
+    """`forced`: with which weights validation is predicted word by word: the averaged, or each kept epoch's too."""
+
     search: Literal["greedy", "beam"]
     beam: Count
     length_penalty: LengthPenalty
     max_extra_tokens: Count
     max_batch_tokens: Count
+    forced: Literal["averaged", "epochs"]
 
     @model_validator(mode="after")
     def check_beam(self) -> "Decode":

@@ -1,9 +1,11 @@
 """Scores of a decoded run, and results/{run}.json: the contract between what computes and what reads.
 
-sacreBLEU gives every number: the score, its signature and its 95 % interval are those that the `sacrebleu` command
-prints with `--confidence` for the same two files in runs/{run}/decode.
+sacreBLEU gives every number of METRICS: the score, its signature and its 95 % interval are those that the `sacrebleu`
+command prints with `--confidence` for the same two files in runs/{run}/decode. The legacy score stands apart: it is not
+BLEU, and it is measured on the validation split.
 """
 
+import csv
 import json
 import math
 import os
@@ -17,6 +19,7 @@ from pydantic import ConfigDict
 
 from bleuprint.corpus import read_lines
 from bleuprint.files import write_text
+from bleuprint.legacy_score import legacy_score
 from bleuprint.params import Corpus, Run, Scoring, Splits, Strict, validate
 from bleuprint.provenance import collect, hash_files
 
@@ -64,6 +67,17 @@ class Score(Strict):
     signature: str
 
 
+class LegacyScore(Strict):
+    """What hyunwoongko's README calls BLEU, of words predicted with the reference before each (legacy_score.py).
+
+    `score` is that of the averaged weights; `epochs` of those at the end of each epoch named, where the run has them.
+    """
+
+    split: str
+    score: float
+    epochs: dict[int, float]
+
+
 class Result(Strict):
     """results/{run}.json. `validation_loss` is null where the best loss is not a finite number: training diverged."""
 
@@ -76,6 +90,7 @@ class Result(Strict):
     epochs: int
     validation_loss: float | None
     test_sets: dict[str, dict[MetricName, Score]]
+    legacy_score: LegacyScore
     data: dict[str, str]
     code: dict[str, str]
 
@@ -108,6 +123,7 @@ def score_run(
     weights: Path,
     train_summary: Path,
     train_metrics: Path,
+    train_history: Path,
     decode_dir: Path,
     data_files: Mapping[str, Path],
     code_files: Mapping[str, Path],
@@ -132,6 +148,7 @@ def score_run(
         epochs=summary.epochs,
         validation_loss=summary.validation_loss if math.isfinite(summary.validation_loss) else None,
         test_sets={test: score_test_set(decode_dir, test, corpus.cased, scoring) for test in splits.tests},
+        legacy_score=score_forced(decode_dir, splits.validation, train_history),
         data=hash_files(data_files),
         code=hash_files(code_files),
     )
@@ -149,16 +166,52 @@ def score_test_set(decode_dir: Path, test: str, cased: bool, scoring: Scoring) -
 
 def read_decoded(decode_dir: Path, test: str, suffix: str) -> tuple[list[str], list[str]]:
     """Return (hypotheses, references) of a test set, as many of each; ValueError names the file at fault."""
-    paths = [decode_dir / f"{test}.{side}.{suffix}" for side in ("hyp", "ref")]
-    for path in paths:
+    return read_paired(decode_dir / f"{test}.hyp.{suffix}", decode_dir / f"{test}.ref.{suffix}")
+
+
+def read_paired(hypothesis_file: Path, reference_file: Path) -> tuple[list[str], list[str]]:
+    """Return the lines of both, as many of each and one at least; ValueError names the file at fault."""
+    for path in (hypothesis_file, reference_file):
         if not path.is_file():
             raise ValueError(f"{path} is missing: decode the run first")
-    hypotheses, references = (read_lines(path) for path in paths)
+    hypotheses, references = read_lines(hypothesis_file), read_lines(reference_file)
     if len(hypotheses) != len(references):
-        raise ValueError(f"{paths[0]} has {len(hypotheses)} lines and {paths[1]} has {len(references)}")
+        raise ValueError(f"{hypothesis_file} has {len(hypotheses)} lines and {reference_file} has {len(references)}")
     if not references:
-        raise ValueError(f"{paths[0]} and {paths[1]} are empty: there is nothing to score")
+        raise ValueError(f"{hypothesis_file} and {reference_file} are empty: there is nothing to score")
     return hypotheses, references
+
+
+# --- the legacy score -------------------------------------------------------------------------------------------------
+
+
+def score_forced(decode_dir: Path, split: str, history: Path) -> LegacyScore:
+    """Return the legacy score of {split}.forced.txt and, by epoch, of each {split}.forced.{step}.txt beside it.
+
+    `history` is the training's history.csv; ValueError where it does not know a step, or files are missing or unpaired.
+    """
+    steps = {path.name.split(".")[-2]: path for path in sorted(decode_dir.glob(f"{split}.forced.[0-9]*.txt"))}
+    epoch_of = read_epochs(history)
+    if unknown := [path for step, path in steps.items() if int(step) not in epoch_of]:
+        raise ValueError(f"{history} has no epoch that ends where {unknown[0]} was made: decode the run again")
+    reference_file = decode_dir / f"{split}.forced-ref.txt"
+
+    def score(path: Path) -> float:
+        return round(legacy_score(*read_paired(path, reference_file)), DECIMALS)
+
+    epochs = {epoch_of[int(step)]: score(path) for step, path in steps.items()}
+    return LegacyScore(split=split, score=score(decode_dir / f"{split}.forced.txt"), epochs=epochs)
+
+
+def read_epochs(history: Path) -> dict[int, int]:
+    """Return the epoch that ended with each step of a training's history.csv; ValueError where that is damaged."""
+    try:
+        with history.open(encoding="utf-8", newline="") as file:
+            return {int(row["step"]): int(row["epoch"]) for row in csv.DictReader(file)}
+    except FileNotFoundError:
+        raise ValueError(f"{history} is missing: train the run first") from None
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f"{history} is damaged: train the run again") from None
 
 
 # --- sacreBLEU --------------------------------------------------------------------------------------------------------

@@ -15,13 +15,15 @@ from bleuprint.decoding import decode_run
 from bleuprint.models import transformer
 from bleuprint.models.dropout import Dropout
 from bleuprint.models.transformer import Transformer
-from bleuprint.params import GeneratedDataset, Machine, load_params
+from bleuprint.params import GeneratedDataset, Machine, TransformerModel, load_params
 from bleuprint.tokenizers import BOS, EOS, PAD, build_corpus
 from bleuprint.toy import generate
 from bleuprint.training import Recipe, train_run
 
 PARAMS = load_params(Path(__file__).parents[2] / "params.yaml")
 TOY = PARAMS.experiments["toy"]
+assert isinstance(TOY.model, TransformerModel)
+MODEL = TOY.model
 MACHINE = Machine(device="cpu", threads=2)
 MAX_STEPS = 400  # two thirds of the recipe's
 ATTEND = transformer.attend
@@ -51,7 +53,9 @@ def bleu_on_test(data: Path, out: Path) -> float:
         data / "corpus",
         data / "raw",
         out / "weights.safetensors",
+        out / "train/weights",
         TOY.model,
+        TOY.train.batches,
         TOY.decode,
         PARAMS.corpora["toy-words"],
         splits,
@@ -99,7 +103,7 @@ def test_without_the_pad_mask_padding_counts(broken: bool, monkeypatch: pytest.M
     if broken:
         monkeypatch.setattr(transformer, "attend", partial(attend_without, 4))
     torch.manual_seed(1)
-    model = Transformer(TOY.model, 20, 20).eval()
+    model = Transformer(MODEL, 20, 20).eval()
     target = torch.tensor([[BOS, 4, 5]])
     alone, padded = (model.project(model(torch.tensor([[6, 7, EOS, *[PAD] * count]]), target)) for count in (0, 5))
     assert (float((alone - padded).abs().max()) > 1e-3) == broken

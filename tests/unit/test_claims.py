@@ -1,34 +1,71 @@
 import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from bleuprint.claims import CLAIMS_FILE, Claim, judge, load_claims
-from bleuprint.params import load_params, load_table, read_yaml, validate
-from bleuprint.scoring import Result, Score
+from bleuprint.claims import (
+    CLAIMS_FILE,
+    CURVES_DIR,
+    Claims,
+    CurveClaim,
+    CurveJudgement,
+    Judgement,
+    ValueClaim,
+    check_claims,
+    judge,
+    judge_curve,
+    load_claims,
+)
+from bleuprint.curves import Epoch, Point
+from bleuprint.params import Splits, load_params, load_table, read_yaml, validate
+from bleuprint.scoring import LegacyScore, Result, Score
 
-PUBLISHED = {
+ROOT = Path(__file__).parents[2]
+COMMON = {
     "id": "c",
     "tables": ["t"],
     "who": "Somebody",
     "text": "a number",
+    "source": "a page",
+    "experiment": "small",
+    "parameters": None,
+    "note": "a note",
+}
+VALUE = {
+    **COMMON,
+    "kind": "value",
     "value": 40.0,
     "unit": "BLEU",
     "metric": "bleu_lc_tok",
     "split": "day",
-    "source": "a page",
-    "experiment": "small",
     "comparable": True,
     "tolerance": 0.5,
-    "note": "a note",
+    "steps": None,
 }
+CURVE = {
+    **COMMON,
+    "kind": "curve",
+    "file": "a.csv",
+    "median_tolerance": 0.06,
+    "max_tolerance": 0.12,
+    "steps_per_epoch": 10,
+}
+LOSS = {"metric": "train_loss", "unit": "nats", "split": "train", "value": 3.0, "tolerance": 0.1}
+LOGGED = {1: Point(7.0, 6.0, 2.0), 2: Point(6.0, 5.0, 3.0), 3: Point(5.0, 4.5, 4.0)}
+SPLITS = {"small": Splits(train="train", validation="val", tests=("day", "night"))}
 
 
-def claim(**changes: object) -> Claim:
-    return validate(Claim, {**PUBLISHED, **changes}, Path("claims.yaml"))
+def claim(**changes: object) -> ValueClaim:
+    return validate(ValueClaim, {**VALUE, **changes}, Path("claims.yaml"))
 
 
-def result(score: float, experiment: str = "small", seed: int = 1, loss: float | None = 1.5) -> Result:
+def curve_claim(**changes: object) -> CurveClaim:
+    return validate(CurveClaim, {**CURVE, **changes}, Path("claims.yaml"))
+
+
+def result(score: float = 40.0, experiment: str = "small", seed: int = 1, loss: float | None = 1.5) -> Result:
     scored = Score(score=score, low=score - 1, high=score + 1, signature="nrefs:1")
     return Result(
         run=f"{experiment}-{seed}",
@@ -36,13 +73,26 @@ def result(score: float, experiment: str = "small", seed: int = 1, loss: float |
         seed=seed,
         corpus="words",
         parameters=1,
-        steps=1,
-        epochs=1,
+        steps=30,
+        epochs=3,
         validation_loss=loss,
         test_sets={"day": {"bleu_lc_tok": scored}},
+        legacy_score=LegacyScore(split="val", score=12.0, epochs={1: 2.5}),
         data={},
         code={},
     )
+
+
+def history(*losses: tuple[float, float]) -> list[Epoch]:
+    return [Epoch(epoch, 10 * epoch, *pair) for epoch, pair in enumerate(losses, 1)]
+
+
+def judged(claim: ValueClaim, results: Sequence[Result], train_loss: float = 3.0) -> Judgement:
+    histories = {result.run: history((train_loss + 0.5, 2.0), (train_loss, 1.5), (math.nan, 1.6)) for result in results}
+    return judge(claim, results, histories)
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -50,32 +100,64 @@ def result(score: float, experiment: str = "small", seed: int = 1, loss: float |
     [(39.5, "reproduced"), (39.49, "not reproduced"), (40.0, "reproduced"), (70.0, "reproduced")],
 )
 def test_reproduced_from_the_claim_less_its_tolerance_on(score: float, verdict: str) -> None:
-    assert judge(claim(), [result(score)]).verdict == verdict
+    assert judged(claim(), [result(score)]).verdict == verdict
+
+
+def test_binary_fractions_do_not_decide() -> None:
+    assert 41.02 - 40.42 > 0.6
+    assert judged(claim(value=41.02, tolerance=0.6), [result(40.42)]).verdict == "reproduced"
+
+
+@pytest.mark.parametrize(("measured", "verdict"), [(3.1, "reproduced"), (3.11, "not reproduced"), (1.0, "reproduced")])
+def test_a_loss_is_reproduced_up_to_the_claim_and_its_tolerance(measured: float, verdict: str) -> None:
+    found = judged(claim(**LOSS), [result()], train_loss=measured)
+    assert (found.verdict, found.measured) == (verdict, (measured,))  # the lowest epoch
+
+
+def test_the_other_measures_come_from_the_result() -> None:
+    loss = claim(**{**LOSS, "metric": "validation_loss", "split": "val"})
+    legacy = claim(metric="legacy_score", unit="legacy score", split="val")
+    assert judged(loss, [result(loss=2.9)]).measured == (2.9,)
+    assert judged(legacy, [result()]).measured == (12.0,)
 
 
 def test_the_interval_does_not_soften_the_rule() -> None:
-    assert judge(claim(), [result(39.4)]).verdict == "not reproduced"  # 40.0 lies within 38.4 to 40.4
+    assert judged(claim(), [result(39.4)]).verdict == "not reproduced"  # 40.0 lies within 38.4 to 40.4
 
 
-def test_the_mean_over_seeds_is_judged() -> None:
-    judged = judge(claim(), [result(38.0, seed=1), result(41.2, seed=2), result(90.0, experiment="other")])
-    assert judged.verdict == "reproduced"
-    assert [score.score for score in judged.scores] == [38.0, 41.2]
-    assert judge(claim(), [result(38.0, seed=1), result(40.9, seed=2)]).verdict == "not reproduced"
+@pytest.mark.parametrize(
+    ("scores", "verdict"),
+    [
+        ((39.5, 39.5), "reproduced"),  # no spread: the tolerance is enough
+        ((39.4, 39.4), "not reproduced"),
+        ((38.0, 40.9), "reproduced"),  # 39.45 + 2 x 2.05
+        ((38.9, 39.1), "not reproduced"),  # 39.0 + 2 x 0.14
+    ],
+)
+def test_two_standard_deviations_of_several_seeds_reach_the_claim(scores: tuple[float, ...], verdict: str) -> None:
+    results = [result(score, seed=seed) for seed, score in enumerate(scores)]
+    found = judged(claim(), [*results, result(90.0, experiment="other")])
+    assert found.verdict == verdict
+    assert [run.seed for run in found.runs] == [0, 1]
+
+
+@pytest.mark.parametrize(("steps", "verdict"), [(None, "not reproduced"), (30, "not reproduced"), (31, "prefix only")])
+def test_fewer_updates_than_claimed_say_nothing_yet(steps: int | None, verdict: str) -> None:
+    assert judged(claim(steps=steps), [result(1.0)]).verdict == verdict
+    assert judged(claim(steps=steps), [result(40.0)]).verdict == "reproduced"
 
 
 def test_a_claim_without_a_run_is_not_run() -> None:
-    assert judge(claim(), [result(50.0, experiment="other")]).verdict == "not run"
-    assert judge(claim(experiment=None, tolerance=None, metric="multi_bleu"), [result(50.0)]).verdict == "not run"
+    assert judged(claim(), [result(50.0, experiment="other")]).verdict == "not run"
+    assert judged(claim(experiment=None, tolerance=None, metric="multi_bleu"), [result(50.0)]).verdict == "not run"
 
 
 def test_another_metric_is_not_comparable() -> None:
-    legacy = {"metric": "legacy_score", "unit": "legacy score", "experiment": None, "comparable": False}
-    assert judge(claim(**legacy), [result(50.0)]).verdict == "not comparable"
+    assert judged(claim(experiment=None, comparable=False), [result(50.0)]).verdict == "not comparable"
 
 
 def test_a_run_without_a_finite_loss_has_diverged() -> None:
-    assert judge(claim(), [result(50.0, seed=1), result(50.0, seed=2, loss=None)]).verdict == "diverged"
+    assert judged(claim(), [result(50.0, seed=1), result(50.0, seed=2, loss=None)]).verdict == "diverged"
 
 
 @pytest.mark.parametrize(
@@ -83,18 +165,38 @@ def test_a_run_without_a_finite_loss_has_diverged() -> None:
     [
         ({"split": "night"}, "claim c is about night; run small-1 was scored on: day"),
         ({"metric": "bleu_13a"}, "claim c is in bleu_13a; run small-1 was scored in: bleu_lc_tok"),
+        (
+            {"metric": "legacy_score", "unit": "legacy score"},
+            "claim c is about day; run small-1 was scored on: val",
+        ),
     ],
 )
 def test_a_claim_that_the_run_cannot_answer_is_an_error(changes: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        judge(claim(**changes), [result(50.0)])
+        judged(claim(**changes), [result(50.0)])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"experiment": "smal"}, r"claim c: unknown experiment 'smal' \(did you mean small\?\); valid: small"),
+        ({"split": "val"}, "claim c: unknown split of bleu_lc_tok 'val'; valid: day, night"),
+        ({**LOSS, "split": "day"}, "claim c: unknown split of train_loss 'day'; valid: train"),
+        ({**LOSS, "metric": "validation_loss"}, "claim c: unknown split of validation_loss 'train'; valid: val"),
+    ],
+)
+def test_a_claim_on_what_does_not_exist_is_an_error(changes: dict[str, object], message: str) -> None:
+    check_claims([claim(), curve_claim(), claim(experiment=None, split="elsewhere")], SPLITS)
+    with pytest.raises(ValueError, match=message):
+        check_claims([claim(**changes)], SPLITS)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"unit": "chrF"}, r"claims\.yaml: claim c: bleu_lc_tok is in BLEU, not in 'chrF'"),
-        ({"metric": "legacy_score", "experiment": None}, "legacy_score is in legacy score, not in 'BLEU'"),
+        ({"metric": "legacy_score"}, "legacy_score is in legacy score, not in 'BLEU'"),
+        ({"metric": "train_loss"}, "train_loss is in nats, not in 'BLEU'"),
         ({"metric": "bleu"}, "claim c: unknown metric 'bleu'; valid: bleu_lc_tok, "),
         ({"metric": "multi_bleu"}, "claim c: multi_bleu is not measured; measured: bleu_lc_tok, "),
         ({"tolerance": None}, "claim c: compared with experiment small but without a tolerance"),
@@ -108,31 +210,133 @@ def test_a_claim_that_contradicts_itself_is_refused(changes: dict[str, object], 
         claim(**changes)
 
 
-def test_two_claims_of_one_name_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "claims.yaml").write_text(json.dumps({"claims": [PUBLISHED, PUBLISHED]}))  # JSON is YAML
-    with pytest.raises(ValueError, match=r"claims\.yaml: claims with the same id: c"):
+@pytest.mark.parametrize(
+    ("claims", "message"),
+    [
+        ([VALUE, CURVE], r"claims\.yaml: claims with the same id: c"),
+        ([{**VALUE, "kind": "curv"}], r"claims\.0\.kind is 'curv' \(did you mean curve\?\); valid: value, curve"),
+        ([{**CURVE, "experiment": None}], r"claims\.0\.experiment is None: it should be a valid string"),
+        ([{**CURVE, "file": "../a.csv"}], r"'\.\./a\.csv' is not a relative path"),
+    ],
+)
+def test_a_file_with_a_mistake_is_refused(tmp_path: Path, claims: list[dict[str, object]], message: str) -> None:
+    (tmp_path / "claims.yaml").write_text(json.dumps({"claims": claims}))  # JSON is YAML
+    with pytest.raises(ValueError, match=message):
         load_claims("t", tmp_path / "claims.yaml")
 
 
+# --- curves -----------------------------------------------------------------------------------------------------------
+
+
+def judged_curve(*losses: tuple[float, float], **changes: float) -> CurveJudgement:
+    return judge_curve(curve_claim(**changes), LOGGED, [result()], {"small-1": history(*losses)})
+
+
+@pytest.mark.parametrize(
+    ("losses", "verdict"),
+    [
+        ([(7.05, 6.0), (6.0, 5.1), (5.0, 4.5)], "reproduced"),
+        ([(7.05, 6.0), (6.0, 5.1)], "prefix only"),
+        ([(7.0, 6.0), (6.0, 5.0), (5.0, 4.5), (0.0, 0.0)], "reproduced"),  # nothing was logged of the fourth
+        ([(7.0, 6.0), (6.0, 5.13)], "not reproduced"),  # one difference over the maximum
+        ([(7.07, 6.07), (6.0, 5.07)], "not reproduced"),  # a median of 0.07
+        ([(7.0, 6.0), (math.nan, 5.0)], "diverged"),
+        ([], "not run"),
+    ],
+)
+def test_a_curve_agrees_by_median_and_maximum(losses: list[tuple[float, float]], verdict: str) -> None:
+    assert judged_curve(*losses).verdict == verdict
+
+
+def test_the_curve_of_several_seeds_is_their_mean() -> None:
+    histories = {"small-1": history((7.3, 6.3), (6.3, 5.3)), "small-2": history((6.7, 5.7)), "other-1": history((1, 1))}
+    results = [result(seed=1), result(seed=2), result(experiment="other")]
+    found = judge_curve(curve_claim(), LOGGED, results, histories)
+    assert (found.verdict, len(found.runs)) == ("prefix only", 2)
+    assert list(found.measured) == [1]
+    assert found.measured[1] == pytest.approx(Point(7.0, 6.0, 2.5))
+
+
+def test_no_run_of_the_experiment_is_not_run() -> None:
+    found = judge_curve(curve_claim(), LOGGED, [result(experiment="other")], {"other-1": history((1, 1))})
+    assert (found.verdict, found.runs, found.measured, found.distance) == ("not run", (), {}, None)
+
+
+def test_a_last_epoch_that_was_cut_off_is_left_out() -> None:
+    cut_off = [*history((7.0, 6.0)), Epoch(2, 17, 0.0, 0.0)]
+    found = judge_curve(curve_claim(), LOGGED, [result()], {"small-1": cut_off})
+    assert found.distance is not None
+    assert (found.verdict, found.distance.epochs) == ("prefix only", 1)
+    alone = judge_curve(curve_claim(), LOGGED, [result()], {"small-1": [Epoch(1, 7, 7.0, 6.0)]})
+    assert alone.verdict == "not run"
+
+
+@pytest.mark.parametrize(
+    ("steps_per_epoch", "step", "epoch"),
+    [(5, 10, 1), (20, 10, 1)],
+)
+def test_epochs_of_another_length_are_an_error(steps_per_epoch: int, step: int, epoch: int) -> None:
+    message = f"claim c has {steps_per_epoch} updates an epoch; run small-1 had made {step} after epoch {epoch}"
+    with pytest.raises(ValueError, match=message):
+        judged_curve((7.0, 6.0), (6.0, 5.0), steps_per_epoch=steps_per_epoch)
+
+
+# --- the claims themselves --------------------------------------------------------------------------------------------
+
+
 def test_the_published_numbers() -> None:
-    values = {c.id: (c.value, c.metric, c.split, c.experiment) for c in load_claims("default")}
-    assert values == {
-        "readme-original-paper": (25.8, "multi_bleu", "newstest2013", None),
-        "readme-my-implementation": (26.4, "legacy_score", "val", None),
-        "revisit-mmt-2016-flickr": (41.02, "bleu_lc_tok", "test_2016_flickr", "tiny"),
-        "revisit-mmt-2017-flickr": (33.36, "bleu_lc_tok", "test_2017_flickr", "tiny"),
-        "revisit-mmt-2017-mscoco": (29.88, "bleu_lc_tok", "test_2017_mscoco", "tiny"),
+    claims = [claim for claim in load_claims("default") if isinstance(claim, ValueClaim)]
+    assert {c.id: (c.value, c.metric, c.split, c.experiment, c.steps) for c in claims} == {
+        "readme-original-paper": (25.8, "multi_bleu", "newstest2013", None, 100_000),
+        "readme-my-implementation": (26.4, "legacy_score", "val", "published", 227_000),
+        "readme-train-loss": (2.852672759656864, "train_loss", "train", "published", 202_257),
+        "readme-validation-loss": (3.2048025131225586, "validation_loss", "val", "published", 205_208),
+        "issue-25-train-loss": (3.48, "train_loss", "train", "readme", 227_000),
+        "issue-25-validation-loss": (3.42, "validation_loss", "val", "readme", 227_000),
+        "issue-25-score": (23.4, "legacy_score", "val", "readme", 227_000),
+        "revisit-mmt-2016-flickr": (41.02, "bleu_lc_tok", "test_2016_flickr", "tiny", None),
+        "revisit-mmt-2017-flickr": (33.36, "bleu_lc_tok", "test_2017_flickr", "tiny", None),
+        "revisit-mmt-2017-mscoco": (29.88, "bleu_lc_tok", "test_2017_mscoco", "tiny", None),
     }
-    assert [judge(c, []).verdict for c in load_claims("default")][:2] == ["not run", "not comparable"]
+    assert {judge(claim, [], {}).verdict for claim in claims} == {"not run"}
 
 
-def test_claims_name_experiments_tables_and_test_sets_that_exist() -> None:
-    root = Path(__file__).parents[2]
-    params = load_params(root / "params.yaml")
-    for entry in read_yaml(CLAIMS_FILE)["claims"]:
-        for table in entry["tables"]:
-            load_table(table, root / "workflow" / "tables")
-        if entry["experiment"] is not None:
-            corpus = params.corpora[params.experiments[entry["experiment"]].corpus]
-            assert entry["split"] in params.datasets[corpus.dataset].splits.tests
+def test_the_published_curves() -> None:
+    claims = {table: load_claims(table) for table in ("default", "forensics")}
+    curves = {
+        t: [(c.file[:7], c.experiment) for c in found if isinstance(c, CurveClaim)] for t, found in claims.items()
+    }
+    assert curves["default"] == [("817082d", "published"), ("817082d", "readme")]
+    assert curves["forensics"] == [
+        ("817082d", "published"),
+        ("817082d", "readme"),
+        ("817082d", "published-kaiming-normal"),
+        ("817082d", "published-kaiming-uniform"),
+        *((commit, f"log-{commit}") for commit in ("c1c22a3", "b1e73da", "ded5bcf", "1a4aecf", "1d076f1")),
+    ]
     assert load_claims("demo") == ()
+
+
+def test_claims_name_experiments_tables_splits_and_epochs_that_exist() -> None:
+    params = load_params(ROOT / "params.yaml")
+    claims = validate(Claims, read_yaml(CLAIMS_FILE), CLAIMS_FILE).claims
+    recipes = params.experiments
+    check_claims(
+        claims, {name: params.datasets[params.corpora[r.corpus].dataset].splits for name, r in recipes.items()}
+    )
+    for table in {table for claim in claims for table in claim.tables}:
+        load_table(table, ROOT / "workflow/tables")
+    for entry in claims:
+        if isinstance(entry, CurveClaim):
+            batches = recipes[entry.experiment].train.batches
+            assert batches.kind == "sentences"
+            assert entry.steps_per_epoch == math.ceil(29_000 / batches.sentences), entry.id
+
+
+def test_the_report_depends_on_the_curves_that_are_claimed() -> None:
+    claims = validate(Claims, read_yaml(CLAIMS_FILE), CLAIMS_FILE).claims
+    files = {claim.file for claim in claims if isinstance(claim, CurveClaim)}
+    assert {file for file in files if not (CURVES_DIR / file).is_file()} == set()
+    deps = read_yaml(ROOT / "dvc.yaml")["stages"]["report"]["do"]["deps"]
+    folder = CURVES_DIR.relative_to(ROOT).as_posix()
+    assert {dep for dep in deps if folder in dep} == {f"{folder}/{file}" for file in files}

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 import typer
 from safetensors.numpy import save_file
+from specs import ROOT, bleuprint, start
 
-from bleuprint.cli import code_files
 from bleuprint.console import plain_errors, sentence, start_log
+from bleuprint.runs import code_files
 
-ROOT = Path(__file__).parents[2]
-COMMANDS = ["download", "tokenize", "train", "average", "decode", "score", "report", "use", "readme", "export", "ui"]
+STAGES = ["download", "tokenize", "train", "average", "decode", "score", "report"]
+COMMANDS = [*STAGES, "use", "readme", "deviations", "describe", "export", "ui"]
 HEAVY = {"torch", "mlflow", "spacy", "pydantic", "ruamel", "numpy", "pandas", "altair", "sacrebleu", "rich", "filelock"}
 # Runs the command line, then prints which of the modules named in the first argument it has imported.
 TELL_IMPORTS = """
@@ -40,15 +41,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(ROOT / "params.yaml", root)
     shutil.copytree(ROOT / "workflow/tables", root / "workflow/tables")
     return root
-
-
-def start(root: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment}
-    return subprocess.run([sys.executable, *words], cwd=root, env=environment, capture_output=True, text=True)
-
-
-def bleuprint(root: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return start(root, "-m", "bleuprint", *words, **environment)
 
 
 # --- help ------------------------------------------------------------------------------------------------------------
@@ -82,6 +74,10 @@ def test_the_help_of_a_command_has_an_example(command: str) -> None:
         (["tokenize", "toy"], r"unknown corpus 'toy'.*; valid: multi30k-words, .*toy-words"),
         (["train", "tinny-1"], r"unknown run 'tinny-1'.*; in the active table: .*; experiments: toy, tiny"),
         (["score", "tiny-987"], r"runs/tiny-987/train/summary.json is missing"),  # a run of no table is a run
+        (
+            ["describe", "readme-1"],
+            r"data/corpora/multi30k-words/manifest.json is missing; .* give both --src-vocab",
+        ),
         (["use", "defualt"], r"unknown table 'defualt' \(did you mean default\?\); valid: default, demo"),
         (["readme"], r"README.md: No such file or directory"),
     ],
@@ -189,6 +185,9 @@ def decoded(tmp_path: Path) -> Path:
         "data/corpora/toy-words/manifest.json": "{}",
         "runs/toy-1/train/summary.json": json.dumps({"steps": 6, "epochs": 1, "validation_loss": 1.5}),
         "runs/toy-1/train/metrics.jsonl": "",
+        "runs/toy-1/train/history.csv": "epoch,step\n1,6\n",
+        "runs/toy-1/decode/val.forced.txt": "der Hund\n",
+        "runs/toy-1/decode/val.forced-ref.txt": "der Hund\n",
     }
     for kind in ("hyp.txt", "hyp.lc-tok.txt", "ref.txt", "ref.lc-tok.txt"):
         texts[f"runs/toy-1/decode/test.{kind}"] = "der Hund sieht die Katze und schläft\n" * 3
@@ -211,6 +210,7 @@ def test_score_needs_no_torch_and_no_mlflow_that_works(decoded: Path) -> None:
     result = json.loads((decoded / "results/toy-1.json").read_text())
     assert result["parameters"] == 6
     assert result["test_sets"]["test"]["bleu_lc_tok"]["score"] == 100.0
+    assert result["legacy_score"] == {"split": "val", "score": 100.0, "epochs": {}}
     assert set(result["code"]) == set(code_files("transformer"))
     assert set(result["data"]) == {"raw", "corpus"}
 

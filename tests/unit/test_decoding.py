@@ -1,29 +1,34 @@
 """The decode stage with a small untrained Transformer on small corpora."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 
-from bleuprint.batching import open_ids, pad
+from bleuprint.batching import Ids, open_ids, open_pairs, ordered_batches, pad
 from bleuprint.checkpoint import load_into, load_weights, save_weights, weights_of
-from bleuprint.decoding import decode_run, one_line, plan_batches
+from bleuprint.decoding import decode_run, forced_line, one_line, plan_batches, tokens_held, translate
 from bleuprint.device import find_device
+from bleuprint.models import build_model
 from bleuprint.models.transformer import Transformer
 from bleuprint.params import (
     BpeTokenizer,
     Corpus,
     Decode,
+    HyunwoongkoModel,
     LengthPenalty,
     Machine,
+    ModelSpec,
+    PitauModel,
+    SentenceBatches,
     Splits,
     TransformerModel,
     WordsTokenizer,
 )
 from bleuprint.search import search
-from bleuprint.tokenizers import build_corpus, load_tokenizer, official_chain
+from bleuprint.tokenizers import BOS, EOS, PAD, UNK, LearnedWords, build_corpus, load_tokenizer, official_chain
 
 SPLITS = Splits(train="train", validation="val", tests=("test", "other"))
 ENGLISH = ["A man rides a bike .", "Two dogs run , and a cat sleeps .", "The woman doesn't smile .", "A dog ."]
@@ -56,7 +61,36 @@ MODEL = TransformerModel(
     init="fairseq",
 )
 PENALTY = LengthPenalty(kind="length", alpha=1.0)
-DECODE = Decode(search="beam", beam=3, length_penalty=PENALTY, max_extra_tokens=4, max_batch_tokens=60)
+DECODE = Decode(
+    search="beam", beam=3, length_penalty=PENALTY, max_extra_tokens=4, max_batch_tokens=60, forced="averaged"
+)
+PUBLISHED = HyunwoongkoModel(
+    kind="hyunwoongko",
+    d_model=16,
+    d_ff=16,
+    n_heads=2,
+    n_layers=1,
+    max_positions=64,
+    dropout=0.5,
+    output_projection=False,
+    score_scale="d_model",
+    norm_eps=1e-12,
+    init="xavier_uniform",
+)
+CODED = PitauModel(
+    kind="pitau", form="coded", d_model=16, d_ff=16, n_heads=2, n_layers=1, max_positions=64, dropout=0.5, norm_eps=1e-5
+)
+BATCHES = SentenceBatches(  # of validation: two batches, sorted by length, each with padding on both sides
+    kind="sentences",
+    sentences=2,
+    pool_batches=10,
+    sort_by="none",
+    shuffle_batches=True,
+    drop_last=False,
+    validation_sort_by="tokens",
+    batches_per_step=1,
+)
+STEPS = ("00000007", "00000014")  # ends of epochs
 MACHINE = Machine(device="cpu", threads=1)
 
 
@@ -78,10 +112,29 @@ class Project(NamedTuple):
     def weights(self) -> Path:
         return self.root / "weights.safetensors"
 
-    def run(self, decode: Decode = DECODE, model: TransformerModel = MODEL) -> Path:
-        out = self.root / "run" / "decode"
-        decode_run(self.corpus_dir, self.raw, self.weights, model, decode, self.corpus, SPLITS, MACHINE, out)
+    @property
+    def epoch_weights(self) -> Path:
+        return self.root / "weights"
+
+    def run(self, decode: Decode = DECODE, model: ModelSpec = MODEL) -> Path:
+        out, weights = self.root / "run" / "decode", (self.weights, self.epoch_weights)
+        decode_run(self.corpus_dir, self.raw, *weights, model, BATCHES, decode, self.corpus, SPLITS, MACHINE, out)
         return out
+
+    def draw(self, path: Path, model: ModelSpec, seed: int) -> None:
+        vocabulary = load_tokenizer(self.corpus_dir).vocabulary
+        save_weights(weights_of(drawn(model, vocabulary["source"], vocabulary["target"], seed)), path)
+
+
+def drawn(model: ModelSpec, source: int, target: int, seed: int) -> Any:
+    """Return a model that nobody trained, its matrices large enough that what it reads decides what it says."""
+    torch.manual_seed(seed)
+    built = build_model(model, source, target)
+    with torch.no_grad():
+        for parameter in built.parameters():
+            if parameter.dim() > 1:
+                parameter.add_(torch.randn_like(parameter))
+    return built
 
 
 def write(path: Path, lines: list[str]) -> None:
@@ -147,7 +200,7 @@ def test_each_line_gets_its_own_translation_in_the_order_of_the_source(words: Pr
 
 def test_writes_four_files_for_each_test_split(words: Project) -> None:
     out = words.run()
-    assert sorted(path.name for path in out.iterdir()) == sorted(
+    assert sorted(path.name for path in out.iterdir() if path.name[:4] != "val.") == sorted(
         f"{split}.{name}.txt" for split in ("test", "other") for name in ("hyp", "hyp.lc-tok", "ref", "ref.lc-tok")
     )
     assert read(out / "test.ref.txt") == TEST_GERMAN
@@ -199,13 +252,27 @@ def test_greedy_search_is_another_output(words: Project) -> None:
 
 def test_batches_hold_every_row_once_within_the_budget_longest_first() -> None:
     lengths = {row: 1 + row * 7 % 23 for row in range(0, 200, 2)}
-    batches = plan_batches(lengths, 2, 100)
+    batches = plan_batches(lengths, 2, 100, mixed=True)
     assert sorted(row for rows in batches for row in rows) == list(lengths)
     assert all(len(rows) * max(lengths[row] for row in rows) * 2 <= 100 for rows in batches)
     flat = [lengths[row] for rows in batches for row in rows]
     assert flat == sorted(flat, reverse=True)
     assert len(batches) < sum(lengths.values()) / 35  # well filled
-    assert plan_batches({0: 80, 1: 70}, 1, 50) == [[0], [1]]
+    assert plan_batches({0: 80, 1: 70}, 1, 50, mixed=True) == [[0], [1]]
+
+
+def test_batches_without_padding_hold_one_length_alone() -> None:
+    lengths = {row: 1 + row * 7 % 23 for row in range(200)}
+    batches = plan_batches(lengths, 2, 100, mixed=False)
+    assert sorted(row for rows in batches for row in rows) == list(lengths)
+    assert all(len({lengths[row] for row in rows}) == 1 for rows in batches)
+    assert all(len(rows) * lengths[rows[0]] * 2 <= 100 for rows in batches)
+    assert len(batches) < 200 / 2  # well filled
+
+
+def test_an_uncached_step_holds_the_longest_prefix_too() -> None:
+    assert tokens_held(7, max_extra_tokens=50, uncached=False) == 7
+    assert tokens_held(7, max_extra_tokens=50, uncached=True) == 7 + 1 + 7 + 50
 
 
 def test_a_hypothesis_stays_on_one_line() -> None:
@@ -251,3 +318,90 @@ def test_says_how_fast_it_is_where_there_is_no_terminal(words: Project, caplog: 
     caplog.set_level("INFO", logger="bleuprint.decoding")
     words.run()
     assert [message.split(" sentences,")[0] for message in caplog.messages] == ["decode test: 4/4", "decode other: 2/2"]
+
+
+# --- models that see their padding ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", [PUBLISHED, CODED], ids=["published", "pitau"])
+def test_a_translation_does_not_depend_on_the_rest_of_the_test_set(model: ModelSpec) -> None:
+    """The budget has room for several sentences, and holds what a step computes on: source and prefix, times beam."""
+    decode = DECODE.model_copy(update={"max_batch_tokens": 200})
+    random = np.random.default_rng(0)
+    sentences = [[*random.integers(4, 20, 1 + row % 3).tolist(), EOS] for row in range(30)]
+    flat, offsets = np.concatenate(sentences), np.cumsum([0, *map(len, sentences)])
+    built, held = drawn(model, 20, 20, seed=3).eval(), []
+    hook = built.register_forward_pre_hook(lambda _, inputs: held.append(sum(ids.numel() for ids in inputs)))
+    found = translate(built, Ids(flat, offsets), decode, "test")
+    hook.remove()
+    alone = [search(built, torch.tensor([ids]), 3, PENALTY, decode.max_extra_tokens, 1)[0][0] for ids in sentences]
+    assert found == [hypothesis.tokens for hypothesis in alone]
+    assert len(set(found)) > 10
+    assert 100 < max(held) <= 200
+
+
+# --- teacher forcing --------------------------------------------------------------------------------------------------
+
+
+def forced_by_hand(project: Project, path: Path, model: ModelSpec) -> list[str]:
+    """The words of a plain loop over the sentences of each batch of validation: the argmax at each position.
+
+    hyunwoongko's evaluate() looks at what is predicted in the padding too.
+    """
+    tokenizer, pairs = load_tokenizer(project.corpus_dir), open_pairs(project.corpus_dir, "val")
+    assert isinstance(tokenizer, LearnedWords)
+    built = build_model(model, tokenizer.vocabulary["source"], tokenizer.vocabulary["target"]).eval()
+    with torch.no_grad():
+        load_into(built, load_weights(path), path)
+    lines = []
+    for rows in ordered_batches(pairs, BATCHES):
+        source, target = pad(pairs.source, rows), pad(pairs.target, rows)
+        logits = built.project(built(source, target[:, :-1]))
+        for b in range(len(rows)):
+            length = target.size(1) if model is PUBLISHED else int(pairs.target.lengths[rows[b]])
+            ids = [int(logits[b, t].argmax()) for t in range(length - 1)]
+            lines.append(" ".join(tokenizer.target_types[i] for i in ids if i not in (PAD, BOS, EOS)))
+    return lines
+
+
+@pytest.mark.parametrize("model", [MODEL, PUBLISHED, CODED], ids=["transformer", "published", "pitau"])
+def test_forced_text_is_the_argmax_at_each_position_of_validation(words: Project, model: ModelSpec) -> None:
+    words.draw(words.weights, model, seed=4)
+    out = words.run(model=model)
+    found = read(out / "val.forced.txt")
+    assert found == forced_by_hand(words, words.weights, model)
+    assert len(set(found)) == len(GERMAN)
+    in_order = [GERMAN[row] for row in (3, 0, 2, 1)]  # of the batches: shortest first
+    assert read(out / "val.forced-ref.txt") == in_order
+    longer = [len(line.split()) > 1 + len(right.split()) for line, right in zip(found, in_order, strict=True)]
+    assert any(longer) == (model is PUBLISHED)  # than the reference and its end
+    assert not list(out.glob("val.forced.0*"))
+
+
+def test_forced_text_of_each_epoch_comes_from_its_weights(words: Project) -> None:
+    words.epoch_weights.mkdir()
+    for seed, name in enumerate((*(f"step-{step}" for step in STEPS), "best")):
+        words.draw(words.epoch_weights / f"{name}.safetensors", PUBLISHED, seed)
+    words.draw(words.weights, PUBLISHED, seed=9)
+    out = words.run(DECODE.model_copy(update={"forced": "epochs"}), PUBLISHED)
+    files = {"": words.weights, **{f".{step}": words.epoch_weights / f"step-{step}.safetensors" for step in STEPS}}
+    for name, path in files.items():
+        assert read(out / f"val.forced{name}.txt") == forced_by_hand(words, path, PUBLISHED)
+    assert len(list(out.glob("val.forced*.txt"))) == 4  # best.safetensors is the end of no epoch, or of one of these
+    translated = read(out / "test.hyp.txt")
+    assert read(words.run(DECODE, PUBLISHED) / "test.hyp.txt") == translated  # with the averaged weights
+    assert len(list(out.glob("val.forced*.txt"))) == 2
+
+
+def test_an_end_in_the_middle_cuts_nothing_off(words: Project) -> None:
+    tokenizer = load_tokenizer(words.corpus_dir)
+    ein, hund = tokenizer.encode_target("Ein Hund")
+    assert forced_line(tokenizer, [ein, EOS, hund, UNK, PAD, hund, BOS]) == "Ein Hund <unk> Hund"
+
+
+def test_pieces_on_two_sides_of_a_mark_are_no_word(bpe: Project) -> None:
+    tokenizer = load_tokenizer(bpe.corpus_dir)
+    pieces = tokenizer.encode_target("Frau")
+    assert len(pieces) > 2
+    assert forced_line(tokenizer, pieces) == "frau"
+    assert forced_line(tokenizer, [*pieces[:-1], EOS, pieces[-1]]) == "fra u"

@@ -1,53 +1,28 @@
 """CTranslate2 as the oracle: an exported model has the hypotheses and the scores of ours."""
 
 import json
-import logging
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import ctranslate2
 import pytest
 import torch
+from specs import ROOT, SPEC, bleuprint, variant
 from torch import Tensor
-from typer.testing import CliRunner
 
 from bleuprint.checkpoint import save_weights, weights_of
-from bleuprint.cli import app
 from bleuprint.export import Quantization, export_run
 from bleuprint.models.transformer import DecoderState, Transformer
 from bleuprint.params import LengthPenalty, TransformerModel, load_params
 from bleuprint.search import Hypothesis, search
 from bleuprint.tokenizers import BOS, EOS, PAD, SPECIALS, LearnedBpe, LearnedWords, Marks
 
-ROOT = Path(__file__).parents[2]
-SPEC = TransformerModel(
-    kind="transformer",
-    norm="post",
-    d_model=16,
-    d_ff=24,
-    n_heads=4,
-    n_layers=2,
-    max_positions=100,
-    tie_embeddings="none",
-    scale_embeddings=True,
-    embedding_dropout=0.3,  # translating must switch it off
-    residual_dropout=0.0,
-    attention_dropout=0.0,
-    ffn_dropout=0.0,
-    output_bias=True,
-    norm_eps=1e-5,
-    init="fairseq",
-)
+DROPOUT = 0.3  # translating must switch it off
 SOURCE_TYPES, TARGET_TYPES = 17, 23
 BEAM, LIMIT = 4, 40
 END_LOGIT = 3.0  # is added to the end symbol's
-
-
-def variant(changes: dict[str, object]) -> TransformerModel:
-    return TransformerModel.model_validate(SPEC.model_dump() | changes)
 
 
 class Run(NamedTuple):
@@ -183,7 +158,7 @@ def ids_of(tokens: list[str]) -> tuple[int, ...]:
 def test_ctranslate2_finds_the_same_hypotheses_and_scores(
     tmp_path: Path, changes: dict[str, object], marks: Marks, alpha: float, seed: int
 ) -> None:
-    run = make_run(tmp_path, variant(changes), marks, seed)
+    run = make_run(tmp_path, variant({"embedding_dropout": DROPOUT} | changes), marks, seed)
     run.export()
     sources = random_sources(run)
     pairs = zip(theirs(run, sources, alpha), ours(run, sources, penalty_of(alpha)), strict=True)
@@ -243,26 +218,25 @@ def test_refuses_weights_of_another_model_and_leaves_the_old_output(tmp_path: Pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["average", "corpus", "ctranslate2"]
 
 
-@pytest.fixture
-def own_logging() -> Iterator[None]:
-    """Leave the logging of pytest as it was."""
-    before = logging.getLogger().handlers[:]
-    yield
-    for handler in set(logging.getLogger().handlers) - set(before):
-        logging.getLogger().removeHandler(handler)
-        handler.close()
-
-
-@pytest.mark.usefixtures("own_logging")
-def test_the_command_exports_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_exports_a_run(tmp_path: Path) -> None:
     shutil.copy(ROOT / "params.yaml", tmp_path)
     (tmp_path / "runs/toy-1").mkdir(parents=True)
-    run = make_run(tmp_path / "runs/toy-1", load_params(ROOT / "params.yaml").experiments["toy"].model)
+    toy = load_params(ROOT / "params.yaml").experiments["toy"].model
+    assert isinstance(toy, TransformerModel)
+    run = make_run(tmp_path / "runs/toy-1", toy)
     (tmp_path / "data/corpora").mkdir(parents=True)
     shutil.move(run.root / "corpus", tmp_path / "data/corpora/toy-words")
-    monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["export", "toy-1", "--to", "ctranslate2", "--quantization", "int8"])
-    assert done.exit_code == 0, done.output
+    done = bleuprint(tmp_path, "export", "toy-1", "--to", "ctranslate2", "--quantization", "int8")
+    assert done.returncode == 0, done.stderr
     assert ctranslate2.contains_model(str(run.out))
     for wrong in (["--to", "onnx"], ["--to", "ctranslate2", "--quantization", "int4"]):
-        assert CliRunner().invoke(app, ["export", "toy-1", *wrong]).exit_code == 2
+        assert bleuprint(tmp_path, "export", "toy-1", *wrong).returncode == 2
+
+
+@pytest.mark.parametrize(("run", "kind"), [("published-1", "hyunwoongko"), ("preln-1", "pitau")])
+def test_refuses_a_model_of_another_kind_before_it_writes(tmp_path: Path, run: str, kind: str) -> None:
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    done = bleuprint(tmp_path, "export", run, "--to", "ctranslate2")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"error: the model of {run} is of kind {kind}: only transformer models can be exported\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["params.yaml"]

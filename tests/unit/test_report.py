@@ -2,27 +2,20 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import get_args
 from xml.etree import ElementTree
 
 import pytest
 
-from bleuprint.params import Run
-from bleuprint.report import (
-    BEGIN,
-    END,
-    bleu_chart,
-    code,
-    escape,
-    loss_chart,
-    markdown_table,
-    measured,
-    readme_block,
-    render_svg,
-    update_readme,
-    write_report,
-)
-from bleuprint.scoring import MetricName, Result, Score, write_json
+from bleuprint.claims import ValueClaim, Verdict, load_claims
+from bleuprint.figures import bleu_chart, loss_chart, render_svg
+from bleuprint.markdown import code, escape, markdown_table
+from bleuprint.params import Run, Splits
+from bleuprint.report import BEGIN, END, readme_block, update_readme, write_report
+from bleuprint.scoring import LegacyScore, MetricName, Result, Score, write_json
+from bleuprint.sections import shown
 
 RUNS = {
     name: Run(
@@ -30,13 +23,29 @@ RUNS = {
     )
     for name in ("small-1", "other-1")
 }
+SECOND = {**RUNS, "small-2": RUNS["small-1"].model_copy(update={"seed": 2})}
+SPLITS = {
+    name: Splits(train="train", validation="val", tests=("day", "night")) for name in ("small", "other", "absent")
+}
 CLAIMS = """
 claims:
-  - {id: a, tables: [t], who: "A|B <b>", text: "*bold* _x_", value: 40.5, unit: BLEU, metric: bleu_lc_tok, split: day,
-     source: "https://example.org/a_b", experiment: small, comparable: true, tolerance: 0.5, note: "See [this](that)."}
-  - {id: b, tables: [t], who: C, text: t, value: 26.4, unit: legacy score, metric: legacy_score, split: val,
-     source: s, experiment: null, comparable: false, tolerance: null, note: "Not BLEU."}
+  - {kind: value, id: a, tables: [t], who: "A|B <b>", text: "*bold* _x_", value: 40.5, unit: BLEU, metric: bleu_lc_tok,
+     split: day, source: "https://example.org/a_b", experiment: small, comparable: true, tolerance: 0.5, steps: 9000,
+     parameters: 2647040, note: "See [this](that)."}
+  - {kind: value, id: b, tables: [t], who: C, text: t, value: 26.4, unit: legacy score, metric: legacy_score,
+     split: val, source: s, experiment: null, comparable: false, tolerance: null, steps: null,
+     parameters: null, note: "Not BLEU."}
+  - {kind: value, id: c, tables: [t], who: C, text: l, value: 3.2, unit: nats, metric: train_loss, split: train,
+     source: s, experiment: other, comparable: true, tolerance: 0.1, steps: 9000, parameters: null, note: "Low."}
+  - {kind: curve, id: d, tables: [t, curves], who: C, text: first, file: log.csv, experiment: small, source: s,
+     median_tolerance: 0.06, max_tolerance: 0.12, steps_per_epoch: 10, parameters: 7, note: "Of [it](there)."}
+  - {kind: curve, id: e, tables: [t], who: C, text: second, file: log.csv, experiment: other, source: s,
+     median_tolerance: 0.06, max_tolerance: 0.12, steps_per_epoch: 10, parameters: null, note: "Counter-example."}
+  - {kind: curve, id: f, tables: [t, absent], who: C, text: third, file: log.csv, experiment: absent, source: s,
+     median_tolerance: 0.06, max_tolerance: 0.12, steps_per_epoch: 10, parameters: null, note: "Not run."}
 """
+LOG = "epoch,train_loss,val_loss,legacy_score\n1,6.5,5.5,0.5\n2,5.5,5.0,1.5\n3,5.0,4.5,2.5\n"
+HISTORIES = {"small-1": ((6.53, 5.52), (5.54, 5.01)), "small-2": ((6.57, 5.5), (5.5, 4.97)), "other-1": ((5.5, 4.5),)}
 
 
 def score(value: float) -> Score:
@@ -49,13 +58,14 @@ def result(name: str, cased: bool, loss: float | None = 1.5) -> Result:
     return Result(
         run=name,
         experiment=name[:-2],
-        seed=1,
+        seed=int(name[-1]),
         corpus=f"{name[:-2]}-words",
         parameters=2_647_040,
         steps=8000,
         epochs=7,
         validation_loss=loss,
         test_sets={"day": scores, "night": scores},
+        legacy_score=LegacyScore(split="val", score=12.345, epochs={1: 0.75}),
         data={},
         code={},
     )
@@ -63,20 +73,36 @@ def result(name: str, cased: bool, loss: float | None = 1.5) -> Result:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Return a directory with results, histories and claims of two runs."""
-    for name in RUNS:
+    """Return a directory with results and histories of three runs, claims and a published curve."""
+    for name, losses in HISTORIES.items():
         write_json(tmp_path / f"{name}.json", result(name, cased=name == "other-1").model_dump())
-        rows = ["epoch,step,train_loss,validation_loss,lr", "1,10,5.5,4.5,0.1", "2,20,,3.5,0.1", "3,30,4.0,nan,0.1"]
-        (tmp_path / f"{name}.csv").write_text("\n".join(rows) + "\n")
+        rows = [f"{epoch},{10 * epoch},{train},{val},0.1" for epoch, (train, val) in enumerate(losses, 1)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["epoch,step,train_loss,validation_loss,lr", *rows]) + "\n")
     (tmp_path / "claims.yaml").write_text(CLAIMS)
+    (tmp_path / "log.csv").write_text(LOG)
     return tmp_path
 
 
-def report(project: Path, table: str = "t", out: str = "reports/t") -> str:
-    results, histories = ({name: project / f"{name}.{ext}" for name in RUNS} for ext in ("json", "csv"))
-    claims = project / "claims.yaml"
-    write_report(table, "A *title*", RUNS, results=results, histories=histories, out=project / out, claims_file=claims)
+def report(project: Path, table: str = "t", out: str = "reports/t", runs: Mapping[str, Run] = RUNS) -> str:
+    results, histories = ({name: project / f"{name}.{ext}" for name in runs} for ext in ("json", "csv"))
+    write_report(
+        table,
+        "A *title*",
+        runs,
+        splits=SPLITS,
+        results=results,
+        histories=histories,
+        out=project / out,
+        claims_file=project / "claims.yaml",
+        curves_dir=project,
+    )
     return (project / out / "results.md").read_text(encoding="utf-8")
+
+
+def table_below(text: str, start: str) -> list[list[str]]:
+    """Return the rows of the first table whose header begins with `start`."""
+    block = next(block for block in text.split("\n\n") if block.startswith(f"| {start}"))
+    return [cells(line) for line in block.splitlines()[2:]]
 
 
 def cells(line: str) -> list[str]:
@@ -85,24 +111,86 @@ def cells(line: str) -> list[str]:
 
 def test_claims_stand_beside_measurements_with_verdicts(project: Path) -> None:
     text = report(project)
-    rows = [cells(line) for line in text.splitlines() if "**" in line and line.startswith("|")]
-    names = ["A\\|B \\<b\\>", "\\*bold\\* \\_x\\_", "`bleu_lc_tok`", "`day`"]
-    assert rows[0] == [*names, "40.5", "40.00 [38.75, 41.25]", "**reproduced**"]
-    assert rows[1] == ["C", "t", "`legacy_score`", "`val`", "26.4", "—", "**not comparable**"]
-    assert "claimed − tolerance (0.5 points" in text
-    assert "- 26.4 on `val`: Not BLEU. Source: s.\n" in text
     assert text.startswith("# A \\*title\\*\n")
+    bleu, size = "40.00 (`bleu_lc_tok`, `day`)", "2,647,040"
+    assert table_below(text, "Claim |") == [
+        ["A\\|B \\<b\\>: \\*bold\\* \\_x\\_", "40.5 (`bleu_lc_tok`, `day`)", "40.00 [38.75, 41.25]", bleu,
+         f"{size} / {size}", "1", "8,000 of 9,000", "**reproduced**"],
+        ["C: t", "26.4 (`legacy_score`, `val`)", "—", "—", "— / —", "—", "— of —", "**not comparable**"],
+        ["C: l", "3.2 (`train_loss`, `train`)", "5.500", bleu, f"— / {size}", "1", "8,000 of 9,000", "**prefix only**"],
+        ["C: first", "curve of 3 epochs (training and validation loss)",
+         "median difference 0.025, largest 0.040; epochs: 2", bleu, f"7 / {size}", "1", "8,000 of 30",
+         "**prefix only**"],
+        ["C: second", "curve of 3 epochs (training and validation loss)",
+         "median difference 1.000, largest 1.000; epochs: 1", bleu, f"— / {size}", "1", "8,000 of 30",
+         "**not reproduced**"],
+        ["C: third", "curve of 3 epochs (training and validation loss)", "—", "—", "— / —", "—", "— of 30",
+         "**not run**"],
+    ]  # fmt: skip
+    assert "- 26.4 (`legacy_score`, `val`): Not BLEU. Source: s.\n" in text
+    assert "- Curve `log.csv` beside `small`: Of \\[it\\](there). Source: s.\n" in text
+
+
+def test_bleu_beside_a_claim_is_of_its_own_test_set(project: Path) -> None:
+    (project / "claims.yaml").write_text(CLAIMS.replace("split: day", "split: night"))
+    assert table_below(report(project), "Claim |")[0][3] == "40.00 (`bleu_lc_tok`, `night`)"
+
+
+def test_the_rules_are_stated_with_their_numbers(project: Path) -> None:
+    rules = report(project).partition("## Verdicts")[2].partition("## ")[0]
+    assert "0.1 nats, 0.5 BLEU)" in rules
+    assert "at most 0.06 and 0.12 nats" in rules
+    assert all(f"*{verdict}*" in rules for verdict in get_args(Verdict))
+
+
+def test_curves_stand_beside_each_other_by_epoch(project: Path) -> None:
+    text = report(project).partition("## Curves")[2].partition("## Metrics")[0]
+    assert table_below(text, "Log") == [
+        ["`log.csv`", "`small`", "1", "2 of 3", "0.025 (≤ 0.06)", "0.040 (≤ 0.12)", "**prefix only**"],
+        ["`log.csv`", "`other`", "1", "1 of 3", "1.000 (≤ 0.06)", "1.000 (≤ 0.12)", "**not reproduced**"],
+        ["`log.csv`", "`absent`", "—", "— of 3", "—", "—", "**not run**"],
+    ]
+    assert "\n- `log.csv`: accepted so far: `small`; rejected: `other`; not run: `absent`.\n" in text
+    assert table_below(text.partition("### `log.csv` beside `small`")[2], "Epoch") == [
+        ["1", "6.500 / 5.500", "6.530 / 5.520", "+0.030 / +0.020", "0.50 / 0.75"],
+        ["2", "5.500 / 5.000", "5.540 / 5.010", "+0.040 / +0.010", "1.50 / —"],
+    ]
+    assert "Validation loss of 6.0 / 5.5 / 5.0 reached after epoch: 1 / 1 / 2 as logged, 1 / 2 / — as measured." in text
+    assert "beside `absent`" not in text
+
+
+def test_long_curves_are_printed_at_few_epochs() -> None:
+    assert shown(range(1, 13)) == list(range(1, 13))
+    assert shown(range(1, 71)) == [1, 2, 3, 5, 10, 20, 50, 70]
+
+
+def test_seeds_are_averaged(project: Path) -> None:
+    other = result("small-2", cased=False)
+    other.test_sets["day"]["bleu_lc_tok"] = score(42.0)
+    write_json(project / "small-2.json", other.model_dump())
+    text = report(project, runs=SECOND)
+    first, *_, fourth, _, _ = table_below(text, "Claim |")
+    assert first[2:4] == ["41.00 (sd 1.41, 2 seeds)", "41.00 (`bleu_lc_tok`, `day`)"]
+    assert first[5] == fourth[5] == "1, 2"
+    assert "| 1 | 6.500 / 5.500 | 6.550 / 5.510 |" in text
 
 
 def test_every_run_and_test_set_has_a_row(project: Path) -> None:
-    lines = report(project).splitlines()
-    rows = [cells(line) for line in lines if line.startswith("| `small-1`") or line.startswith("| `other-1`")]
-    assert [(row[0], row[5]) for row in rows] == [
+    rows = table_below(report(project), "Run")
+    assert [(row[0], row[6]) for row in rows] == [
         ("`small-1`", "`day`"), ("`small-1`", "`night`"), ("`other-1`", "`day`"), ("`other-1`", "`night`"),
     ]  # fmt: skip
-    assert rows[0][1:5] == ["`small-words`", "2,647,040", "8,000", "1.500"]
-    assert rows[0][6:] == ["40.00 [38.75, 41.25]", "41.00 [39.75, 42.25]", "—", "42.00 [40.75, 43.25]"]
-    assert rows[2][8] == "43.00 [41.75, 44.25]"
+    assert rows[0][1:6] == ["`small-words`", "2,647,040", "8,000", "1.500", "12.35 (`val`)"]
+    assert rows[0][7:] == ["40.00 [38.75, 41.25]", "41.00 [39.75, 42.25]", "—", "42.00 [40.75, 43.25]"]
+    assert rows[2][9] == "43.00 [41.75, 44.25]"
+
+
+def test_a_score_that_is_not_bleu_is_not_called_so(project: Path) -> None:
+    text = report(project)
+    metrics = {row[0]: row for row in table_below(text, "Metric")}
+    assert metrics["`bleu_lc_tok`"][2] == "`nrefs:1\\|tok:none`"
+    assert metrics["`legacy_score`"][2] == "—"
+    assert "`legacy_score` is not BLEU" in text
 
 
 def test_all_tables_have_as_many_cells_as_their_header(project: Path) -> None:
@@ -114,7 +202,7 @@ def test_all_tables_have_as_many_cells_as_their_header(project: Path) -> None:
 def test_a_diverged_run_says_so(project: Path) -> None:
     write_json(project / "small-1.json", result("small-1", False, loss=None).model_dump())
     text = report(project)
-    assert "| 8,000 | diverged | `day` |" in text
+    assert "| 8,000 | diverged | 12.35 (`val`) | `day` |" in text
     assert "**diverged**" in text
 
 
@@ -122,6 +210,7 @@ def test_a_table_without_claims_says_so(project: Path) -> None:
     text = report(project, table="other")
     assert "has no claim for this table" in text
     assert "Verdict" not in text
+    assert "## Curves" not in text
 
 
 def test_the_same_inputs_give_the_same_bytes_in_another_process(project: Path) -> None:
@@ -135,24 +224,28 @@ def test_the_same_inputs_give_the_same_bytes_in_another_process(project: Path) -
     root = Path(__file__).parents[2]
     subprocess.run([sys.executable, "-c", program], check=True, env=environment, cwd=root)
     names = sorted(path.relative_to(project / "again") for path in (project / "again").rglob("*.*"))
-    assert [str(name) for name in names] == ["figures/bleu.svg", "figures/loss.svg", "results.md"]
+    assert [str(name) for name in names] == [
+        "figures/bleu.svg", "figures/curves.svg", "figures/loss.svg", "results.md",
+    ]  # fmt: skip
     for name in names:
         assert (project / "again" / name).read_bytes() == (project / "reports" / "t" / name).read_bytes(), name
 
 
 def test_figures_are_whole_need_no_network_and_are_linked(project: Path) -> None:
     text = report(project)
-    for name in ("loss", "bleu"):
+    for name in ("loss", "bleu", "curves"):
         svg = (project / "reports" / "t" / "figures" / f"{name}.svg").read_text(encoding="utf-8")
         ElementTree.fromstring(svg)
-        assert "small-1" in svg
+        assert ("small" if name == "curves" else "small-1") in svg
         assert "<script" not in svg
         assert not re.search(r"href=\"(?!#)", svg)
         assert f"](figures/{name}.svg)" in text
 
 
 def test_loss_figure_draws_a_line_per_run_and_kind_and_leaves_gaps_out(project: Path) -> None:
-    report(project)
+    rows = ["epoch,step,train_loss,validation_loss,lr", "1,10,5.5,4.5,0.1", "2,20,,3.5,0.1", "3,30,4.0,nan,0.1"]
+    (project / "small-1.csv").write_text("\n".join(rows) + "\n")
+    report(project, table="other", out="reports/t")
     svg = (project / "reports" / "t" / "figures" / "loss.svg").read_text(encoding="utf-8")
     assert len(re.findall(r'aria-roledescription="line mark"', svg)) == 4
     assert "loss of: training" in svg
@@ -162,17 +255,32 @@ def test_loss_figure_draws_a_line_per_run_and_kind_and_leaves_gaps_out(project: 
 
 
 def test_bleu_figure_ticks_the_claim_of_its_own_experiment(project: Path) -> None:
-    from bleuprint.claims import load_claims
-
-    results = [result(name, False) for name in RUNS]
-    svg = render_svg(bleu_chart(results, load_claims("t", project / "claims.yaml")))
+    claims = [claim for claim in load_claims("t", project / "claims.yaml") if isinstance(claim, ValueClaim)]
+    svg = render_svg(bleu_chart([result(name, False) for name in RUNS], claims))
     assert len(re.findall(r'aria-roledescription="tick"', svg)) == 1
     assert len(re.findall(r'aria-roledescription="point"', svg)) == 4
     assert "claimed: 40.5" in svg
 
 
-def test_seeds_are_averaged() -> None:
-    assert measured([score(40.0), score(42.0), score(41.0)]) == "41.00 (sd 1.00, 3 seeds)"
+def test_curve_figure_draws_log_and_reruns_with_a_band_over_seeds(project: Path) -> None:
+    def marks(kind: str) -> int:
+        svg = (project / "reports" / "t" / "figures" / "curves.svg").read_text(encoding="utf-8")
+        return len(re.findall(f'aria-roledescription="{kind}"', svg))
+
+    report(project)
+    assert marks("line mark") == 6, "training and validation of the log, of small and of other"
+    assert marks("point") == 6, "of two epochs of small and one of other; the log has none"
+    assert marks("area mark") == 0
+    report(project, runs=SECOND)
+    assert (marks("line mark"), marks("area mark")) == (6, 2)
+
+
+def test_curve_figure_is_there_only_where_a_published_curve_was_rerun(project: Path) -> None:
+    figure = project / "reports" / "t" / "figures" / "curves.svg"
+    assert "curves.svg" in report(project)
+    assert figure.is_file()
+    assert "curves.svg" not in report(project, table="absent")
+    assert not figure.exists(), "of the report before"
 
 
 @pytest.mark.parametrize(
@@ -180,8 +288,10 @@ def test_seeds_are_averaged() -> None:
     [
         ("small-1.json", None, r"small-1\.json is missing; make it with: python -m bleuprint score small-1"),
         ("other-1.csv", None, r"other-1\.csv is missing; make it with: python -m bleuprint train other-1"),
-        ("other-1.csv", "step,loss\n", r"other-1\.csv has no column train_loss, validation_loss"),
-        ("other-1.csv", "", r"other-1\.csv has no column step, train_loss, validation_loss"),
+        ("other-1.csv", "step,loss\n", r"other-1\.csv has no column epoch, train_loss, validation_loss"),
+        ("other-1.csv", "", r"other-1\.csv has no column epoch, step, train_loss, validation_loss"),
+        ("log.csv", None, r"claim d: .*log\.csv is missing; there are: other-1\.csv, small-1\.csv, small-2\.csv"),
+        ("claims.yaml", CLAIMS.replace("absent, so", "smal, so"), r"claim f: unknown experiment 'smal'"),
     ],
 )
 def test_inputs_that_are_missing_or_malformed_are_named(

@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 from bleuprint.params import BpeTokenizer, Corpus, Run, Scoring, Splits
 from bleuprint.scoring import (
     METRICS,
+    LegacyScore,
     MetricName,
     Result,
     build_metric,
@@ -20,6 +21,7 @@ from bleuprint.scoring import (
     read_decoded,
     read_result,
     score_corpus,
+    score_forced,
     score_run,
     score_test_set,
     write_json,
@@ -33,6 +35,15 @@ OPTIONS: dict[MetricName, list[str]] = {
     "bleu_13a_lc": ["-lc"],
     "bleu_13a": [],
     "chrf": ["-m", "chrf"],
+}
+
+
+# Validation, predicted word by word: with the averaged weights, and with those of the second and the tenth epoch.
+FORCED = {
+    "forced-ref": ["hunde", "katze"],
+    "forced": ["hunde", "hunde"],
+    "forced.00000004": ["katze", "hunde"],
+    "forced.00000020": ["hunde", "<unk> katze hunde"],
 }
 
 
@@ -65,6 +76,8 @@ def decoded(directory: Path, count: int = 60) -> Path:
         for side, lines in (("ref", references), ("hyp", hypotheses)):
             write_lines(directory / f"{test}.{side}.txt", lines)
             write_lines(directory / f"{test}.{side}.lc-tok.txt", [line.lower().replace(",", " ,") for line in lines])
+    for name, words in FORCED.items():
+        write_lines(directory / f"val.{name}.txt", words)
     return directory
 
 
@@ -73,7 +86,14 @@ def stage(root: Path, loss: float = 1.25) -> dict[str, Path]:
     save_file({"a": np.zeros((3, 4), np.float32), "b": np.zeros((), np.float32)}, root / "weights.safetensors")
     summary = {"steps": 9, "epochs": 2, "validation_loss": loss, "stopped": "max_steps"}
     (root / "summary.json").write_text(json.dumps(summary))
-    names = {"weights": "weights.safetensors", "train_summary": "summary.json", "train_metrics": "metrics.jsonl"}
+    rows = [f"{epoch},{2 * epoch},5.0,4.5,1e-05" for epoch in range(1, 11)]
+    write_lines(root / "history.csv", ["epoch,step,train_loss,validation_loss,lr", *rows])
+    names = {
+        "weights": "weights.safetensors",
+        "train_summary": "summary.json",
+        "train_metrics": "metrics.jsonl",
+        "train_history": "history.csv",
+    }
     paths = {key: root / name for key, name in names.items()}
     return {**paths, "out": root / "results" / "r.json", "provenance_out": root / "results" / "r.provenance.json"}
 
@@ -88,6 +108,7 @@ def run_stage(root: Path, paths: dict[str, Path]) -> Result:
         weights=paths["weights"],
         train_summary=paths["train_summary"],
         train_metrics=paths["train_metrics"],
+        train_history=paths["train_history"],
         decode_dir=root / "decode",
         data_files={"raw": root / "summary.json"},
         code_files={},
@@ -199,13 +220,45 @@ def test_stage_writes_the_contract_and_the_same_bytes_again(tmp_path: Path) -> N
     assert paths["out"].read_bytes() == text
     assert read_result(paths["out"]) == result
     data = json.loads(text)
-    keys = "code corpus data epochs experiment parameters run seed steps test_sets validation_loss"
+    keys = "code corpus data epochs experiment legacy_score parameters run seed steps test_sets validation_loss"
     assert list(data) == keys.split()
     assert text.endswith(b"\n}\n")
     assert (data["run"], data["seed"], data["parameters"], data["steps"]) == ("small-3", 3, 13, 9)
     assert set(data["test_sets"]["night"]["chrf"]) == {"score", "low", "high", "signature"}
     assert len(data["data"]["raw"]) == 64
+    assert data["legacy_score"] == {"split": "val", "score": 50.0, "epochs": {"2": 0.0, "10": 100.0}}
     assert {path.name for path in paths["out"].parent.iterdir()} == {"r.json", "r.provenance.json"}
+
+
+def test_the_legacy_score_is_rounded_and_has_epochs_only_where_they_were_forced(tmp_path: Path) -> None:
+    directory, paths = decoded(tmp_path / "decode"), stage(tmp_path)
+    for path in directory.glob("val.forced.0*"):
+        path.unlink()
+    write_lines(directory / "val.forced.txt", ["hunden", "katze"])
+    found = score_forced(directory, "val", paths["train_history"])
+    first = 100 * (5 / 6 * 4 / 5 * 3 / 4 * 2 / 3) ** 0.25  # hunden/hunde
+    assert found == LegacyScore(split="val", score=round((first + 100) / 2, 6), epochs={})
+
+
+def test_forced_text_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    directory, paths = decoded(tmp_path / "decode"), stage(tmp_path)
+    history, reference = paths["train_history"], directory / "val.forced-ref.txt"
+    write_lines(directory / "val.forced.00000021.txt", FORCED["forced"])
+    with pytest.raises(ValueError, match=r"history\.csv has no epoch that ends where .*forced\.00000021\.txt was made"):
+        score_forced(directory, "val", history)
+    write_lines(reference, ["hunde"])
+    (directory / "val.forced.00000021.txt").unlink()
+    with pytest.raises(ValueError, match=r"forced\.00000004\.txt has 2 lines and .*forced-ref\.txt has 1"):
+        score_forced(directory, "val", history)
+    reference.unlink()
+    with pytest.raises(ValueError, match=r"forced-ref\.txt is missing: decode the run first"):
+        score_forced(directory, "val", history)
+    write_lines(history, ["epoch,step", "1,"])
+    with pytest.raises(ValueError, match=r"history\.csv is damaged"):
+        score_forced(directory, "val", history)
+    history.unlink()
+    with pytest.raises(ValueError, match=r"history\.csv is missing"):
+        score_forced(directory, "val", history)
 
 
 def test_a_diverged_run_has_no_validation_loss(tmp_path: Path) -> None:

@@ -20,15 +20,21 @@ def file_of(module: str) -> Path:
 
 
 def imports_of(module: str) -> set[str]:
-    """Return the dotted names that a module imports; `from a.b import c` gives a.b and a.b.c, for c may be a module."""
+    """Return the dotted names that a module imports; `from a.b import c` gives a.b.c if that is a module, else a.b."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(file_of(module).read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.module, f"{module} has a relative import"
-            found.update({node.module, *(f"{node.module}.{alias.name}" for alias in node.names)})
+            dotted_names = [f"{node.module}.{alias.name}" for alias in node.names]
+            found.update(dotted if is_own(dotted) else node.module for dotted in dotted_names)
     return found
+
+
+def is_own(dotted: str) -> bool:
+    """Return whether a dotted name, such as bleuprint.models.dropout, is a module of the package."""
+    return dotted.startswith("bleuprint.") and dotted.removeprefix("bleuprint.").replace(".", "/") in module_names()
 
 
 def own_imports(module: str) -> set[str]:

@@ -6,7 +6,17 @@ rule decode:
         raw=raw_data,  # the references, and the official tokens where the data set has them
         corpus=corpus_data,
         weights="runs/{run}/average/weights.safetensors",
-        code=code("batching", "checkpoint", "corpus", "decoding", "search", "segmentation", "tokenizers"),
+        epoch_weights="runs/{run}/train/weights",
+        code=code(
+            "batching",
+            "checkpoint",
+            "corpus",
+            "decoding",
+            "models/uncached",
+            "search",
+            "segmentation",
+            "tokenizers",
+        ),
         model_code=model_code,
     output:
         directory("runs/{run}/decode"),
@@ -20,6 +30,8 @@ rule decode:
         runtime=240,
         gpu=0 if PARAMS.machine.device == "cpu" else 1,
     params:
+        # Validation's, for the teacher-forced text.
+        batches=lambda wildcards: plain(experiment_of(wildcards).train.batches),
         corpus=corpus_values,
         decode=lambda wildcards: plain(experiment_of(wildcards).decode),
         machine=machine_values,
@@ -35,9 +47,10 @@ rule score:
         corpus=corpus_data,
         weights="runs/{run}/average/weights.safetensors",
         decoded="runs/{run}/decode",
+        history="runs/{run}/train/history.csv",
         metrics="runs/{run}/train/metrics.jsonl",
         summary="runs/{run}/train/summary.json",
-        code=code("provenance", "scoring"),
+        code=code("legacy_score", "provenance", "scoring"),
         # A result names by their hashes all files that decided it.
         hashed=code(
             "batching",
@@ -47,6 +60,7 @@ rule score:
             "history",
             "idstore",
             "models/dropout",
+            "models/uncached",
             "objective",
             "resume",
             "search",

@@ -1,4 +1,6 @@
-"""Search over a model that sees its future: nothing can be cached, so each step runs the whole model on the prefix.
+"""Search over a model whose past is not cached: each step runs the whole model on the prefix.
+
+One that sees its future leaves no choice: with every token the states of all the tokens before it change.
 
 Shapes: B sentences, K hypotheses per sentence, S source length, t tokens of the prefix, D d_model, V vocabulary.
 """
@@ -9,7 +11,17 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from bleuprint.params import HyunwoongkoModel, ModelSpec, PitauModel
 from bleuprint.tokenizers import PAD
+
+
+def is_uncached(spec: ModelSpec) -> bool:
+    """Return whether a model translates as this module does, so that its batches hold sources of one length alone.
+
+    models/hyunwoongko.py and models/pitau.py as coded see the padding of their batch, and the former its future too.
+    pitau as written sees neither and could be cached: it is slower than it need be here, not different.
+    """
+    return isinstance(spec, HyunwoongkoModel | PitauModel)
 
 
 class WholeModel(Protocol):
@@ -37,7 +49,7 @@ class UncachedState:
 def start(source: Tensor, beams: int) -> UncachedState:
     """Return the state before the first target token of source (B, S), whose rows must be equally long.
 
-    Such models see their padding, so a padded sentence would get another translation than the sentence alone.
+    Most such models see their padding: a padded sentence would get another translation than the sentence alone.
     """
     assert not bool((source == PAD).any()), "decode in groups of equal source length: this model sees its padding"
     return UncachedState(source, source.new_empty(len(source), beams, 0))

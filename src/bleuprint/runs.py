@@ -1,0 +1,56 @@
+"""A run beyond its stages: the code that decides its bytes, its recipe, and what MLflow shows of it.
+
+What a function needs is imported inside it, as in cli.py.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bleuprint.params import Params
+    from bleuprint.training import Recipe
+
+CORPORA = Path("data/corpora")
+PACKAGE = Path(__file__).parent
+
+# The modules that decide a run's bytes, besides its model: results/{run}.json has their hashes, dvc.yaml's `score` and
+# Snakemake's depend on them.
+TRAIN_CODE = ("batching", "checkpoint", "history", "models/dropout", "objective", "resume", "training")
+CODE = (*TRAIN_CODE, "corpus", "decoding", "idstore", "models/uncached", "search", "segmentation", "tokenizers")
+
+
+def settings_of(params: "Params", run: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what MLflow shows of a run: what decides its training, and what may change afterwards."""
+    spec = params.run_named(run)
+    recipe = params.experiments[spec.experiment].model_dump(mode="json")
+    later = {"average": recipe.pop("average"), "decode": recipe.pop("decode")}
+    later["train"] = {"max_steps": recipe["train"].pop("max_steps")}
+    return {"experiment": spec.experiment, "seed": spec.seed, **recipe}, later
+
+
+def recipe_of(params: "Params", run: str) -> "Recipe":
+    """Return all that decides the weights of a run, as it stands now."""
+    from bleuprint.provenance import hash_files
+    from bleuprint.training import Recipe
+
+    spec = params.run_named(run)
+    experiment = params.experiments[spec.experiment]
+    return Recipe(
+        spec.seed,
+        experiment.model,
+        experiment.train,
+        params.machine,
+        params.datasets[spec.dataset].splits,
+        CORPORA / spec.corpus,
+        hash_files(train_code_files(spec.model)),
+    )
+
+
+def code_files(model: str) -> dict[str, Path]:
+    """Return the modules that decide a run's bytes, e.g. {"search.py": src/bleuprint/search.py}."""
+    return {f"{module}.py": PACKAGE / f"{module}.py" for module in (*CODE, f"models/{model}")}
+
+
+def train_code_files(model: str) -> dict[str, Path]:
+    """Return the modules that decide a run's weights, by their names without .py."""
+    return {module: PACKAGE / f"{module}.py" for module in (*TRAIN_CODE, f"models/{model}")}

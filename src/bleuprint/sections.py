@@ -1,0 +1,261 @@
+"""The sections of results.md: claims beside measurements, runs, verdicts, curves, metrics."""
+
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+from bleuprint.claims import MEASURES, CurveClaim, CurveJudgement, Judgement, ValueClaim, number_of
+from bleuprint.curves import TARGETS, Curve, Point, epochs_to_reach, loss_gaps
+from bleuprint.markdown import ABSENT, code, escape, markdown_table
+from bleuprint.scoring import METRICS, Result, Score
+
+SHOWN_EPOCHS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)  # of curves longer than MANY_EPOCHS, and the last one
+MANY_EPOCHS = 12
+SIGNATURES = "[signatures](results.md#metrics)"
+
+
+# --- claims -----------------------------------------------------------------------------------------------------------
+
+
+def render_claims(judgements: Sequence[Judgement | CurveJudgement]) -> str:
+    """Return the table of claims beside what was measured, and what each claim is; a sentence without claims."""
+    if not judgements:
+        return "reference/claims.yaml has no claim for this table: there is nothing to compare its runs with."
+    header = (
+        "Claim",
+        "As claimed (metric, split)",
+        "Same metric, measured",
+        f"sacreBLEU, measured ({SIGNATURES})",
+        "Parameters, claimed / measured",
+        "Seeds",
+        "Updates, run of claimed",
+        "Verdict",
+    )
+    rows = [claim_row(judgement) for judgement in judgements]
+    notes = "\n".join(claim_note(judgement.claim) for judgement in judgements)
+    return f"{markdown_table(header, rows)}\n\n[By which rules](results.md#verdicts). What each claim is:\n\n{notes}"
+
+
+def claim_row(judgement: Judgement | CurveJudgement) -> tuple[str, ...]:
+    """Return one row of the claims table."""
+    claim, runs = judgement.claim, judgement.runs
+    return (
+        f"{escape(claim.who)}: {escape(claim.text)}",
+        claimed_value(judgement.claim) if isinstance(judgement, Judgement) else claimed_curve(judgement),
+        measured_value(judgement) if isinstance(judgement, Judgement) else measured_curve(judgement),
+        bleu_beside(claim, runs),
+        f"{count(claim.parameters)} / {', '.join(sorted({count(run.parameters) for run in runs})) or ABSENT}",
+        ", ".join(str(run.seed) for run in runs) or ABSENT,
+        f"{count(min((run.steps for run in runs), default=None))} of {count(claimed_steps(judgement))}",
+        f"**{judgement.verdict}**",
+    )
+
+
+def count(number: int | None) -> str:
+    """Return a number with its thousands set apart, a dash where it is not known."""
+    return ABSENT if number is None else f"{number:,}"
+
+
+def claimed_steps(judgement: Judgement | CurveJudgement) -> int | None:
+    """Return how many updates a claim was made with."""
+    if isinstance(judgement, Judgement):
+        return judgement.claim.steps
+    return len(judgement.claimed) * judgement.claim.steps_per_epoch
+
+
+def claimed_value(claim: ValueClaim) -> str:
+    """Return "26.4 (`legacy_score`, `val`)"."""
+    return f"{claim.value:g} ({code(claim.metric)}, {code(claim.split)})"
+
+
+def claimed_curve(judgement: CurveJudgement) -> str:
+    """Return what a curve holds."""
+    return f"curve of {len(judgement.claimed):,} epochs (training and validation loss)"
+
+
+def measured_value(judgement: Judgement) -> str:
+    """Return one run's number, with its interval if it has one, or the mean and standard deviation over seeds."""
+    if not judgement.measured:
+        return ABSENT
+    digits = 3 if MEASURES[judgement.claim.metric].unit == "nats" else 2
+    if len(judgement.measured) == 1:
+        found = judgement.measured[0]
+        return with_interval(found) if isinstance(found, Score) else f"{found:.{digits}f}"
+    values = [number_of(item) for item in judgement.measured]
+    return f"{fmean(values):.{digits}f} (sd {stdev(values):.{digits}f}, {len(values)} seeds)"
+
+
+def measured_curve(judgement: CurveJudgement) -> str:
+    """Return how far a measured curve is from the claimed one."""
+    gap = judgement.distance
+    if gap is None:
+        return ABSENT
+    return f"median difference {gap.median:.3f}, largest {gap.maximum:.3f}; epochs: {gap.epochs}"
+
+
+def bleu_beside(claim: ValueClaim | CurveClaim, runs: Sequence[Result]) -> str:
+    """Return BLEU on the official tokens of the claim's test set or else of the first one, the mean over seeds."""
+    if not runs:
+        return ABSENT
+    tests = list(runs[0].test_sets)
+    test = claim.split if isinstance(claim, ValueClaim) and claim.split in tests else tests[0]
+    mean = fmean(run.test_sets[test]["bleu_lc_tok"].score for run in runs)
+    return f"{mean:.2f} ({code('bleu_lc_tok')}, {code(test)})"
+
+
+def claim_note(claim: ValueClaim | CurveClaim) -> str:
+    """Return a list item: what a claim is, and its source."""
+    what = claimed_value(claim) if isinstance(claim, ValueClaim) else f"Curve {code(claim.file)}"
+    beside = f" beside {code(claim.experiment)}" if claim.experiment is not None else ""
+    return f"- {what}{beside}: {escape(claim.note)} Source: {escape(claim.source)}."
+
+
+def render_verdicts(judgements: Sequence[Judgement | CurveJudgement]) -> str:
+    """Return the rules of the verdicts with this table's tolerances."""
+    claims = [judgement.claim for judgement in judgements]
+    values = [claim for claim in claims if isinstance(claim, ValueClaim) and claim.tolerance is not None]
+    widths = sorted({f"{claim.tolerance:g} {claim.unit}" for claim in values})
+    bounds = sorted({(c.median_tolerance, c.max_tolerance) for c in claims if isinstance(c, CurveClaim)})
+    pairs = [f"{middle:g} and {largest:g}" for middle, largest in bounds]
+    return f"""Fixed before the runs that they judge (`src/bleuprint/claims.py`):
+
+- *not comparable*: for the reason given with the claim; *not run*: no run of this table is a rerun of it;
+  *diverged*: a loss is not finite.
+- A value is *reproduced* where the mean over seeds is no worse than claimed by more than a tolerance (here:
+  {", ".join(widths) or ABSENT}) or, with two seeds or more, by more than 2 standard deviations of the seeds. Losses are
+  better when lower, scores when higher. Else it is *prefix only* where a run made fewer updates than the claimed one,
+  which then says nothing yet, and *not reproduced* where it did not.
+- A curve agrees where, over the whole epochs run (the mean over seeds of each), the absolute differences of training
+  and validation loss have a median and a maximum of at most {"; ".join(pairs) or ABSENT} nats: *reproduced* over all
+  claimed epochs, *prefix only* over fewer. It is *not reproduced* where it does not agree."""
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def render_runs(results: Sequence[Result]) -> str:
+    """Return the table of runs, one row per run and test set."""
+    metrics = [code(name) for name in METRICS]
+    header = ("Run", "Corpus", "Parameters", "Updates", "Validation loss", code("legacy_score"), "Test set", *metrics)
+    rows = [run_row(result, test) for result in results for test in result.test_sets]
+    note = (
+        "Scores with 95 % bootstrap intervals; `bleu_13a` only where the corpus is cased; `legacy_score` is not BLEU. "
+        "[What each column measures, with sacreBLEU's signatures](results.md#metrics)."
+    )
+    return f"{markdown_table(header, rows, numbers=(2, 3, 4, 5, 7, 8, 9, 10))}\n\n{note}"
+
+
+def run_row(result: Result, test: str) -> tuple[str, ...]:
+    """Return one row of the runs table."""
+    loss = "diverged" if result.validation_loss is None else f"{result.validation_loss:.3f}"
+    legacy = f"{result.legacy_score.score:.2f} ({code(result.legacy_score.split)})"
+    scores = result.test_sets[test]
+    cells = (with_interval(scores[name]) if name in scores else ABSENT for name in METRICS)
+    numbers = (f"{result.parameters:,}", f"{result.steps:,}", loss, legacy)
+    return (code(result.run), code(result.corpus), *numbers, code(test), *cells)
+
+
+def with_interval(score: Score) -> str:
+    """Return "41.02 [39.80, 42.31]"."""
+    return f"{score.score:.2f} [{score.low:.2f}, {score.high:.2f}]"
+
+
+# --- curves -----------------------------------------------------------------------------------------------------------
+
+
+def render_curves(judgements: Sequence[CurveJudgement]) -> str:
+    """Return, for each published log, its candidates with their distances, what follows, and the losses by epoch."""
+    header = ("Log", "Code state", "Seeds", "Epochs, run of logged", "Median difference", "Largest", "Verdict")
+    table = markdown_table(header, [candidate_row(judgement) for judgement in judgements], numbers=(3, 4, 5))
+    files = dict.fromkeys(judgement.claim.file for judgement in judgements)
+    follows = "\n".join(f"- {code(file)}: {follow([j for j in judgements if j.claim.file == file])}" for file in files)
+    details = [render_curve(judgement) for judgement in judgements if judgement.measured]
+    return "\n\n".join((table, f"What follows, nearest first:\n\n{follows}", *details))
+
+
+def candidate_row(judgement: CurveJudgement) -> tuple[str, ...]:
+    """Return one candidate for a log, with its distance beside what the rule allows."""
+    claim, gap = judgement.claim, judgement.distance
+    return (
+        code(claim.file),
+        code(claim.experiment),
+        ", ".join(str(run.seed) for run in judgement.runs) or ABSENT,
+        f"{gap.epochs if gap else ABSENT} of {len(judgement.claimed):,}",
+        f"{gap.median:.3f} (≤ {claim.median_tolerance:g})" if gap else ABSENT,
+        f"{gap.maximum:.3f} (≤ {claim.max_tolerance:g})" if gap else ABSENT,
+        f"**{judgement.verdict}**",
+    )
+
+
+def follow(candidates: Sequence[CurveJudgement]) -> str:
+    """Return which code states are accepted as the source of a log, which are not, and which have not been run."""
+    nearest = sorted(candidates, key=lambda candidate: candidate.distance.median if candidate.distance else 0.0)
+    groups = {
+        "accepted so far": ("prefix only",),
+        "accepted": ("reproduced",),
+        "rejected": ("not reproduced", "diverged"),
+        "not run": ("not run",),
+    }
+    named = {
+        group: ", ".join(code(c.claim.experiment) for c in nearest if c.verdict in verdicts)
+        for group, verdicts in groups.items()
+    }
+    return "; ".join(f"{group}: {names}" for group, names in named.items() if names) + "."
+
+
+def render_curve(judgement: CurveJudgement) -> str:
+    """Return the losses of a log and of its rerun by epoch, and how soon each reaches TARGETS."""
+    claimed, measured = judgement.claimed, judgement.measured
+    shared = [epoch for epoch in measured if epoch in claimed]
+    header = ("Epoch", "Logged, train / val", "Measured", "Difference", "`legacy_score`, logged / measured")
+    rows = [epoch_row(epoch, claimed[epoch], measured[epoch]) for epoch in shown(shared)]
+    title = f"### {code(judgement.claim.file)} beside {code(judgement.claim.experiment)}"
+    soon = (
+        f"Validation loss of {' / '.join(str(target) for target in TARGETS)} reached after epoch: "
+        f"{reached(claimed)} as logged, {reached(measured)} as measured."
+    )
+    return f"{title}\n\n{markdown_table(header, rows, numbers=range(5))}\n\n{soon}"
+
+
+def shown(epochs: Sequence[int]) -> list[int]:
+    """Return the epochs to print: all of a few, else SHOWN_EPOCHS and the last one."""
+    return [e for e in epochs if len(epochs) <= MANY_EPOCHS or e in SHOWN_EPOCHS or e == epochs[-1]]
+
+
+def epoch_row(epoch: int, claimed: Point, measured: Point) -> tuple[str, ...]:
+    """Return one epoch of a log beside its rerun."""
+    losses = (f"{point.train_loss:.3f} / {point.validation_loss:.3f}" for point in (claimed, measured))
+    gaps = " / ".join(f"{gap:+.3f}" for gap in loss_gaps(claimed, measured))
+    scores = (point.legacy_score for point in (claimed, measured))
+    return (str(epoch), *losses, gaps, " / ".join(ABSENT if score is None else f"{score:.2f}" for score in scores))
+
+
+def reached(curve: Curve) -> str:
+    """Return "2 / 3 / —": the first epochs at which a curve is down at TARGETS."""
+    return " / ".join(count(epoch) for epoch in epochs_to_reach(curve).values())
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+
+def render_metrics(results: Sequence[Result]) -> str:
+    """Return the table of metrics: what each measures and every sacreBLEU signature that these results carry."""
+    rows = [(code(name), escape(facts.definition), signatures_of(name, results)) for name, facts in MEASURES.items()]
+    note = (
+        "The interval is sacreBLEU's: the mean of the bootstrap resamples ± half the width of their central 95 %. "
+        "The `sacrebleu` command gives the same scores from the files in `runs/{run}/decode/`: `{test}.ref.lc-tok.txt` "
+        "and `{test}.hyp.lc-tok.txt` for `bleu_lc_tok`, `{test}.ref.txt` and `{test}.hyp.txt` for the others. "
+        "Losses are in nats; which mean over tokens or batches an epoch's is stands in params.yaml (`epoch_loss`)."
+    )
+    return f"{markdown_table(('Metric', 'What it measures', 'Signature'), rows)}\n\n{note}"
+
+
+def signatures_of(name: str, results: Sequence[Result]) -> str:
+    """Return the distinct signatures of one metric over all runs and test sets."""
+    found = {
+        score.signature
+        for result in results
+        for scores in result.test_sets.values()
+        for metric, score in scores.items()
+        if metric == name
+    }
+    return "<br>".join(code(signature) for signature in sorted(found)) or ABSENT

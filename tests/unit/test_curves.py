@@ -1,0 +1,76 @@
+import math
+from pathlib import Path
+
+import pytest
+
+from bleuprint.claims import CURVES_DIR
+from bleuprint.curves import (
+    Curve,
+    Distance,
+    Epoch,
+    Point,
+    distance,
+    epochs_to_reach,
+    mean_curve,
+    read_curve,
+    read_history,
+)
+
+
+def curve(*losses: tuple[float, float]) -> Curve:
+    return {epoch: Point(train, val, None) for epoch, (train, val) in enumerate(losses, 1)}
+
+
+def test_the_published_curves() -> None:
+    lengths = {path.name: len(read_curve(path)) for path in CURVES_DIR.glob("*.csv")}
+    assert len(lengths) == 13
+    assert all(name.endswith(f"_{length}epochs.csv") for name, length in lengths.items())
+    readme = read_curve(CURVES_DIR / "817082d_1065epochs.csv")
+    assert (round(readme[1].train_loss, 3), round(readme[1].validation_loss, 3)) == (7.580, 6.610)
+    assert min(point.train_loss for point in readme.values()) == 2.852672759656864
+    assert readme[904].validation_loss == 3.2048025131225586
+    assert readme[1].legacy_score is None
+    assert round(read_curve(CURVES_DIR / "1d076f1_49epochs.csv")[49].legacy_score or 0, 2) == 13.64
+
+
+def test_both_losses_of_the_shared_epochs_make_the_distance() -> None:
+    claimed = curve((7.0, 6.0), (6.0, 5.0), (5.0, 4.0))
+    measured = curve((7.1, 5.8), (6.4, 5.3))
+    found = distance(claimed, measured)
+    assert found == pytest.approx(Distance(2, 0.25, 0.4))  # of 0.1, 0.2, 0.3, 0.4
+
+
+def test_seeds_are_averaged_over_the_epochs_that_all_have() -> None:
+    histories = [[Epoch(1, 10, 7.0, 6.0), Epoch(2, 20, 5.0, 4.0)], [Epoch(1, 10, 8.0, 6.5)]]
+    assert mean_curve(histories, [{1: 2.0, 2: 9.0}, {1: 4.0}]) == {1: Point(7.5, 6.25, 3.0)}
+    assert mean_curve(histories, [{1: 2.0}, {}]) == {1: Point(7.5, 6.25, None)}
+
+
+def test_epochs_to_reach() -> None:
+    assert epochs_to_reach(curve((9, 6.1), (9, 5.4), (9, 5.6))) == {6.0: 2, 5.5: 2, 5.0: None}
+    assert epochs_to_reach(curve((9, 6.0)))[6.0] == 1
+
+
+def test_an_empty_loss_of_a_history_is_not_a_number(tmp_path: Path) -> None:
+    (tmp_path / "h.csv").write_text("epoch,step,train_loss,validation_loss,lr\n1,10,,4.5,0.1\n2,20,4.0,nan,0.1\n")
+    first, second = read_history(tmp_path / "h.csv")
+    assert math.isnan(first.train_loss)
+    assert (first.epoch, first.step, first.validation_loss) == (1, 10, 4.5)
+    assert math.isnan(second.validation_loss)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, r"c\.csv is missing"),
+        ("epoch,train_loss\n1,2\n", r"c\.csv has no column val_loss"),
+        ("epoch,train_loss,val_loss\n1,2,3\n3,2,3\n", r"c\.csv does not have the epochs 1, 2, 3"),
+        ("epoch,train_loss,val_loss\n", r"c\.csv does not have the epochs 1, 2, 3"),
+        ("epoch,train_loss,val_loss\n1,2,inf\n", r"c\.csv has a number that is not finite"),
+    ],
+)
+def test_a_curve_that_is_none_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
+    if text is not None:
+        (tmp_path / "c.csv").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_curve(tmp_path / "c.csv")
