@@ -40,4 +40,4 @@ def stop_spinning() -> None:
     loses about a tenth; OMP_WAIT_POLICY=ACTIVE takes that back.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")

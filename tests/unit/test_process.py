@@ -66,7 +66,7 @@ def test_spinning_is_cut_short_unless_the_user_says_otherwise(monkeypatch: pytes
         monkeypatch.setenv(name, "")  # so that monkeypatch restores what stop_spinning changes
         monkeypatch.delenv(name)
     process.stop_spinning()
-    assert os.environ["GOMP_SPINCOUNT"] == "10000"
+    assert os.environ["GOMP_SPINCOUNT"] == "1000"
     monkeypatch.setenv("GOMP_SPINCOUNT", "77")
     process.stop_spinning()
     assert os.environ["GOMP_SPINCOUNT"] == "77"
@@ -84,7 +84,7 @@ def test_torch_starts_with_the_settings() -> None:
     printed = run("from bleuprint.process import prepare; prepare(); import torch", environment=environment)
     if "GOMP_SPINCOUNT" not in printed:
         pytest.skip("this torch does not use GNU OpenMP")
-    assert "GOMP_SPINCOUNT = '10000'" in printed
+    assert "GOMP_SPINCOUNT = '1000'" in printed
 
 
 @pytest.mark.parametrize("stage", ["train", "decode"])
