@@ -24,6 +24,7 @@ venv: $(STAMP)  ## install everything, at the releases of requirements.lock, int
 $(STAMP):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "$$($(PYTHON) --version) is too old: 3.11 or newer is needed (make PYTHON=python3.12)" >&2; exit 1; }
+	@echo "Installing into $(VENV): some minutes, about 2.5 GB."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -qq --constraint requirements.lock "$$(grep '^torch==' requirements.lock)"
 	$(BIN)/python -m pip install -qq --requirement requirements.lock
@@ -32,7 +33,7 @@ $(STAMP):
 
 # A clone, so that params.yaml, results/ and reports/ here stay as they are; where git knows nothing, a copy. PYTHONPATH:
 # the clone runs its own code, not the code here that is installed in .venv.
-demo: $(STAMP)  ## the toy table from nothing, in a clone: a minute
+demo: $(STAMP)  ## the toy table from nothing, in a clone: a minute or a few
 	rm -rf $(DEMO)
 	mkdir -p $(DEMO)
 	if [ -e .git ] && git rev-parse --quiet --verify HEAD >/dev/null; then git clone --quiet . $(DEMO); else \

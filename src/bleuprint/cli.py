@@ -33,8 +33,12 @@ RunName = Annotated[str, typer.Argument(metavar="RUN", help="EXPERIMENT-SEED; EX
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="A file of workflow/tables/, without .yaml.")]
 Engine = Annotated[Literal["ctranslate2"], typer.Option("--to", help="The engine that will read the model.")]
 Quantization = Annotated[Literal["none", "int8"], typer.Option(help="none: float32; int8: a quarter of the size.")]
-SourceTypes = Annotated[int | None, typer.Option("--src-vocab", min=1, help="Source types, if not the corpus's.")]
-TargetTypes = Annotated[int | None, typer.Option("--tgt-vocab", min=1, help="Target types, if not the corpus's.")]
+SourceTypes = Annotated[
+    int | None, typer.Option("--src-vocab", min=1, max=10_000_000, help="Source types, if not the corpus's.")
+]
+TargetTypes = Annotated[
+    int | None, typer.Option("--tgt-vocab", min=1, max=10_000_000, help="Target types, if not the corpus's.")
+]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1.")]
 
 
@@ -289,7 +293,7 @@ def deviations() -> None:
 def describe(run: RunName, src_vocab: SourceTypes = None, tgt_vocab: TargetTypes = None) -> None:
     """Count the parameters of a run's model, part by part.
 
-    Example: python -m bleuprint describe readme-1 --tgt-vocab 7855
+    Example: python -m bleuprint describe readme-1 --src-vocab 5893 --tgt-vocab 7855
     """
     with plain_errors("starts again"):
         from bleuprint.params import load_params

@@ -277,7 +277,9 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_pairs(raw: Path, split: str, source: str, target: str) -> tuple[list[str], list[str]]:
-    """Return the source and the target lines of a split; ValueError names both files where their numbers differ."""
+    """Return the source and the target lines of a split; ValueError where they are missing or their numbers differ."""
+    if not raw.is_dir():
+        raise ValueError(f"{raw} does not exist; make it with: python -m bleuprint download {raw.name}")
     paths = [raw / f"{split}.{language}" for language in (source, target)]
     for path in paths:
         if not path.is_file():

@@ -5,12 +5,14 @@ A curve is a mapping {epoch: Point}, epochs from 1 on, losses in nats.
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 TARGETS = (6.0, 5.5, 5.0)  # validation losses: after how many epochs is each reached?
+Row = TypeVar("Row")
 
 
 class Point(NamedTuple):
@@ -45,51 +47,94 @@ class Distance(NamedTuple):
 
 
 def read_curve(path: Path) -> Curve:
-    """Return the curve in a file of reference/curves; ValueError where it is missing, has gaps or is not finite."""
-    lines = read_columns(path, ("epoch", "train_loss", "val_loss"))
-    curve = {int(line["epoch"]): read_point(line) for line in lines}
-    if not lines or list(curve) != list(range(1, len(lines) + 1)):
-        raise ValueError(f"{path} does not have the epochs 1, 2, 3, … in their order")
-    if not all(math.isfinite(number) for point in curve.values() for number in point if number is not None):
-        raise ValueError(f"{path} has a number that is not finite")
-    return curve
+    """Return the curve in a file of reference/curves; ValueError where it is missing, damaged, has gaps or no epoch."""
+    remedy = f"it comes with bleuprint's code: restore it with: git restore {path}"
+    rows = read_rows(path, ("epoch", "train_loss", "val_loss"), read_point, remedy)
+    check_order(path, [epoch for epoch, _ in rows], remedy)
+    if not all(math.isfinite(number) for _, point in rows for number in point if number is not None):
+        raise ValueError(f"{path} has a number that is not finite; {remedy}")
+    return dict(rows)
 
 
-def read_point(line: Mapping[str, str]) -> Point:
-    """Return the numbers of a row of a logged curve."""
+def read_point(line: Mapping[str, str]) -> tuple[int, Point]:
+    """Return the epoch and the numbers of a row of a logged curve."""
     score = float(line["legacy_score"]) if "legacy_score" in line else None
-    return Point(float(line["train_loss"]), float(line["val_loss"]), score)
+    return int(line["epoch"]), Point(float(line["train_loss"]), float(line["val_loss"]), score)
 
 
-def read_history(path: Path) -> list[Epoch]:
-    """Return the rows of a run's history.csv; ValueError names a missing file or column."""
-    lines = read_columns(path, ("epoch", "step", "train_loss", "validation_loss"))
-    return [
-        Epoch(
-            int(line["epoch"]), int(line["step"]), *(number(line[f"{kind}_loss"]) for kind in ("train", "validation"))
-        )
-        for line in lines
-    ]
+def read_history(path: Path, run: str) -> list[Epoch]:
+    """Return the rows of a run's history.csv; ValueError where it is missing, damaged, has gaps or no epoch."""
+    remedy = f"make it with: python -m bleuprint train {run}"
+    rows = read_rows(path, ("epoch", "step", "train_loss", "validation_loss"), read_epoch, remedy)
+    check_order(path, [row.epoch for row in rows], remedy)
+    if any(after <= before for before, after in pairwise((0, *(row.step for row in rows)))):
+        raise ValueError(f"{path} has an epoch without an update; {remedy}")
+    return rows
 
 
-def read_columns(path: Path, names: Sequence[str]) -> list[dict[str, str]]:
-    """Return the rows of a CSV file; ValueError names a missing file or column."""
+def read_epoch(line: Mapping[str, str]) -> Epoch:
+    """Return a row of history.csv; an empty loss is not a number."""
+    losses = (float(line[name] or "nan") for name in ("train_loss", "validation_loss"))
+    return Epoch(int(line["epoch"]), int(line["step"]), *losses)
+
+
+def read_rows(path: Path, names: Sequence[str], read_row: Callable[[Mapping[str, str]], Row], remedy: str) -> list[Row]:
+    """Return the rows of a CSV file, one at least; ValueError names the file, what is wrong in it and the remedy."""
     if not path.is_file():
-        raise ValueError(f"{path} is missing")
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        missing = set(names) - set(reader.fieldnames or ())
-        if missing:
-            raise ValueError(f"{path} has no column {', '.join(sorted(missing))}")
-        return list(reader)
+        raise ValueError(f"{path} is missing; {remedy}")
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            missing = set(names) - set(reader.fieldnames or ())
+            rows = [] if missing else [read_row(full(line)) for line in reader]
+    except (csv.Error, ValueError):
+        raise ValueError(f"{path} is damaged; {remedy}") from None
+    if missing:
+        raise ValueError(f"{path} has no column {', '.join(sorted(missing))}; {remedy}")
+    if not rows:
+        raise ValueError(f"{path} has no epoch; {remedy}")
+    return rows
 
 
-def number(text: str) -> float:
-    """Return a loss; an empty one is not a number."""
-    return float(text) if text else math.nan
+def full(line: dict[str, str]) -> dict[str, str]:
+    """Return a row of csv.DictReader; ValueError where it has fewer or more cells than the header."""
+    if None in line or None in line.values():
+        raise ValueError(f"a row has another number of cells than the header: {line}")
+    return line
+
+
+def check_order(path: Path, epochs: Sequence[int], remedy: str) -> None:
+    """Raise ValueError unless a file's epochs are 1, 2, 3, … in their order."""
+    if list(epochs) != list(range(1, len(epochs) + 1)):
+        raise ValueError(f"{path} does not have the epochs 1, 2, 3, … in their order; {remedy}")
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
+
+
+def without_cut_off(history: Sequence[Epoch]) -> Sequence[Epoch]:
+    """Return the whole epochs of a run: without a last one of fewer updates than the one before; a single one counts.
+
+    A run may end inside its last epoch alone. Batches of so many tokens make epochs of slightly different lengths: a
+    last one that is whole may be left out with them, a part never counts.
+    """
+    lengths = [after - before for before, after in pairwise((0, *(row.step for row in history)))]
+    return history[:-1] if len(lengths) > 1 and lengths[-1] < lengths[-2] else history
+
+
+def whole_epochs(steps_per_epoch: int, history: Sequence[Epoch], where: str) -> list[Epoch]:
+    """Return a run's epochs of so many updates without a last one that was cut off; ValueError where one has others.
+
+    A last epoch with fewer updates is cut off, also where it is the only one: that a run has shorter epochs shows only
+    once one of them is followed by another. `where` begins the message.
+    """
+    for row in history:
+        end = row.epoch * steps_per_epoch
+        if row.step > end or (row.step < end and row is not history[-1]):
+            raise ValueError(
+                f"{where}: {row.step} updates were made after epoch {row.epoch}, not {end}, {steps_per_epoch} an epoch"
+            )
+    return [row for row in history if row.step == row.epoch * steps_per_epoch]
 
 
 def mean_curve(histories: Sequence[Sequence[Epoch]], scores: Sequence[Mapping[int, float]]) -> Curve:

@@ -8,6 +8,7 @@ which is no translation, and the words of that reference: all that legacy_score 
 """
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -50,9 +51,10 @@ def decode_run(
     """Translate the test splits and force validation with `weights`; write `out`, whole or not at all.
 
     `epoch_weights` is the directory of the weights at the ends of epochs; `batches` those of training. ValueError where
-    weights do not fit the model, the corpus and the raw text differ in lines, or a sentence is longer than the model
-    can read or write.
+    weights do not fit the model or are missing, the corpus and the raw text differ in lines, or a sentence is longer
+    than the model can read or write.
     """
+    kept = kept_weights(epoch_weights) if decode.forced == "epochs" else []
     torch.set_num_threads(machine.threads)
     tokenizer = load_tokenizer(corpus_dir)
     model = load_model(weights, model_params, tokenizer.vocabulary).to(find_device(machine))
@@ -72,7 +74,6 @@ def decode_run(
             for name, lines in files.items():
                 write_lines(directory / f"{split}.{name}.txt", lines)
         validation = open_pairs(corpus_dir, splits.validation)
-        kept = sorted(epoch_weights.glob("step-*.safetensors")) if decode.forced == "epochs" else []
         for name, lines in forced_files(model, kept, validation, batches, tokenizer):
             write_lines(directory / f"{splits.validation}.{name}.txt", lines)
 
@@ -166,6 +167,20 @@ def show_progress(split: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 # --- teacher forcing --------------------------------------------------------------------------------------------------
+
+
+def kept_weights(directory: Path) -> list[Path]:
+    """Return the weights at the ends of epochs, one file at least, by their updates; best.safetensors is none of them.
+
+    ValueError where there are none, or one that does not tell its updates in eight digits.
+    """
+    paths = sorted(directory.glob("step-*.safetensors"))
+    if not paths:
+        raise ValueError(f"{directory} holds no step-*.safetensors to predict validation with; train the run first")
+    for path in paths:
+        if not re.fullmatch(r"step-[0-9]{8}\.safetensors", path.name):
+            raise ValueError(f"{path} is not named step-, eight digits, .safetensors; train the run again")
+    return paths
 
 
 def forced_files(

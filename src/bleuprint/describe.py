@@ -10,6 +10,7 @@ from bleuprint.params import ModelSpec
 from bleuprint.training import vocabulary_sizes
 
 FLOAT32_BYTES = 4
+MAX_TYPES = 10_000_000  # cli.py has it too: it does not import torch for its options
 
 
 def describe_model(spec: ModelSpec, source_vocabulary: int, target_vocabulary: int) -> str:
@@ -41,7 +42,10 @@ def count_parts(spec: ModelSpec, source_vocabulary: int, target_vocabulary: int)
 
 
 def vocabularies(corpus: Path, source: int | None, target: int | None) -> tuple[int, int]:
-    """Return the numbers of source and target types: as given, else the corpus's; ValueError where it is not made."""
+    """Return the numbers of source and target types: as given, else the corpus's.
+
+    ValueError where the corpus is not made, or its manifest has no such numbers.
+    """
     if source is not None and target is not None:
         return source, target
     if not (corpus / "manifest.json").exists():
@@ -50,4 +54,9 @@ def vocabularies(corpus: Path, source: int | None, target: int | None) -> tuple[
             "or give both --src-vocab and --tgt-vocab"
         )
     found = vocabulary_sizes(corpus)
+    if not all(type(types) is int and 1 <= types <= MAX_TYPES for types in found):  # type: True is no number of types
+        raise ValueError(
+            f"{corpus}/manifest.json says {found[0]!r} source and {found[1]!r} target types, which should be numbers "
+            f"from 1 to {MAX_TYPES:,}; make it again with: python -m bleuprint tokenize {corpus.name}"
+        )
     return source or found[0], target or found[1]

@@ -30,12 +30,23 @@ def write_deviations(root: Path, out: Path) -> None:
 
 
 def collect(root: Path) -> list[Deviation]:
-    """Return what params.yaml and the modules mark, in the files' order; ValueError where params.yaml is missing."""
+    """Return what params.yaml and the modules mark, in the files' order.
+
+    ValueError where params.yaml is missing or a file is not UTF-8.
+    """
     if not (root / "params.yaml").is_file():
         raise ValueError(f"{root / 'params.yaml'} does not exist; run from the project's root")
     modules = sorted(path for path in (root / "src/bleuprint").rglob("*.py") if path.name != Path(__file__).name)
     paths = [root / "params.yaml", *modules]
-    return [found for path in paths for found in find(path.read_text("utf-8"), path.relative_to(root).as_posix())]
+    return [found for path in paths for found in find(read_utf8(path), path.relative_to(root).as_posix())]
+
+
+def read_utf8(path: Path) -> str:
+    """Return a file's text; ValueError names it where it is not UTF-8."""
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8: {error}") from None
 
 
 def find(text: str, file: str) -> Iterable[Deviation]:

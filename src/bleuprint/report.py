@@ -23,7 +23,7 @@ from bleuprint.claims import (
     judge_curve,
     load_claims,
 )
-from bleuprint.curves import Curve, read_curve, read_history
+from bleuprint.curves import Curve, Epoch, read_curve, read_history
 from bleuprint.figures import bleu_chart, curve_chart, loss_chart, loss_rows, render_svg
 from bleuprint.files import write_text
 from bleuprint.markdown import escape
@@ -58,13 +58,13 @@ def write_report(
     """Write `out`/results.md and the figures beside it for the runs of a table, in the table's order.
 
     `results` and `histories` have one file per run, `splits` those of every experiment that there is. Raises ValueError
-    where a file is missing or of another run, and where a claim cannot be answered: its experiment is unknown, or its
-    runs lack its metric, split or epochs.
+    where a file is missing, damaged or of another run or training, and where a claim cannot be answered: its experiment
+    is unknown, or its runs lack its metric, split or epochs.
     """
     claims = load_claims(table, claims_file)
     check_claims(claims, splits)
     found = [read_result_of(run, settings, results[run]) for run, settings in runs.items()]
-    epochs = {run: read_history(require(histories[run], f"train {run}")) for run in runs}
+    epochs = {result.run: read_history_of(result, histories[result.run]) for result in found}
     judgements = [judge_claim(claim, found, epochs, curves_dir) for claim in claims]
     figures = draw(found, judgements, epochs)
     for name in FIGURES:
@@ -106,6 +106,19 @@ def read_result_of(run: str, settings: Run, path: Path) -> Result:
     if (result.run, result.experiment, result.seed, result.corpus) != expected:
         raise ValueError(f"{path} holds {result.run} (corpus {result.corpus}), not {run} (corpus {settings.corpus})")
     return result
+
+
+def read_history_of(result: Result, path: Path) -> list[Epoch]:
+    """Return the epochs of the training that a result is of; ValueError where the file is damaged or of another."""
+    history = read_history(path, result.run)
+    last = history[-1]
+    if (last.step, last.epoch) != (result.steps, result.epochs):
+        raise ValueError(
+            f"{path} ends after {last.step} updates in epoch {last.epoch}, the result of {result.run} after "
+            f"{result.steps} in epoch {result.epochs}: they are of two trainings; make the result again with: "
+            f"python -m bleuprint score {result.run}, after train, average and decode"
+        )
+    return history
 
 
 def draw(

@@ -9,6 +9,7 @@ import csv
 import json
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -188,19 +189,27 @@ def read_paired(hypothesis_file: Path, reference_file: Path) -> tuple[list[str],
 def score_forced(decode_dir: Path, split: str, history: Path) -> LegacyScore:
     """Return the legacy score of {split}.forced.txt and, by epoch, of each {split}.forced.{step}.txt beside it.
 
-    `history` is the training's history.csv; ValueError where it does not know a step, or files are missing or unpaired.
+    `history` is that of the training; ValueError where it lacks a step or files are misnamed, missing or unpaired.
     """
-    steps = {path.name.split(".")[-2]: path for path in sorted(decode_dir.glob(f"{split}.forced.[0-9]*.txt"))}
+    steps = {forced_step(path, split): path for path in sorted(decode_dir.glob(f"{split}.forced.*.txt"))}
     epoch_of = read_epochs(history)
-    if unknown := [path for step, path in steps.items() if int(step) not in epoch_of]:
+    if unknown := [path for step, path in steps.items() if step not in epoch_of]:
         raise ValueError(f"{history} has no epoch that ends where {unknown[0]} was made: decode the run again")
     reference_file = decode_dir / f"{split}.forced-ref.txt"
 
     def score(path: Path) -> float:
         return round(legacy_score(*read_paired(path, reference_file)), DECIMALS)
 
-    epochs = {epoch_of[int(step)]: score(path) for step, path in steps.items()}
+    epochs = {epoch_of[step]: score(path) for step, path in steps.items()}
     return LegacyScore(split=split, score=score(decode_dir / f"{split}.forced.txt"), epochs=epochs)
+
+
+def forced_step(path: Path, split: str) -> int:
+    """Return the step of {split}.forced.{step}.txt; ValueError unless it has eight digits."""
+    named = re.fullmatch(rf"{re.escape(split)}\.forced\.([0-9]{{8}})\.txt", path.name)
+    if named is None:
+        raise ValueError(f"{path} is not named {split}.forced., eight digits, .txt: decode the run again")
+    return int(named[1])
 
 
 def read_epochs(history: Path) -> dict[int, int]:
@@ -210,7 +219,7 @@ def read_epochs(history: Path) -> dict[int, int]:
             return {int(row["step"]): int(row["epoch"]) for row in csv.DictReader(file)}
     except FileNotFoundError:
         raise ValueError(f"{history} is missing: train the run first") from None
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, csv.Error):
         raise ValueError(f"{history} is damaged: train the run again") from None
 
 

@@ -1,5 +1,6 @@
 """The sections of results.md: claims beside measurements, runs, verdicts, curves, metrics."""
 
+import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
@@ -116,17 +117,27 @@ def render_verdicts(judgements: Sequence[Judgement | CurveJudgement]) -> str:
     widths = sorted({f"{claim.tolerance:g} {claim.unit}" for claim in values})
     bounds = sorted({(c.median_tolerance, c.max_tolerance) for c in claims if isinstance(c, CurveClaim)})
     pairs = [f"{middle:g} and {largest:g}" for middle, largest in bounds]
-    return f"""Fixed before the runs that they judge (`src/bleuprint/claims.py`):
+    seeds = ", ".join(f"{2 * largest:g}" for largest in sorted({largest for _, largest in bounds}))
+    marked = sum(isinstance(claim, ValueClaim) and not claim.comparable for claim in claims)
+    return f"""The tolerance of 0.6 BLEU was fixed before every run; the form of the other rules on 2026-11-30, after
+Revisit-MMT's system had been scored and before any other run was over. Later that day, without a
+change of any verdict given: whole epochs alone count for `train_loss`, a seed without one does not count for a curve,
+each seed has a bound of its own (`src/bleuprint/claims.py`).
 
-- *not comparable*: for the reason given with the claim; *not run*: no run of this table is a rerun of it;
-  *diverged*: a loss is not finite.
+- *not comparable*: only where a claim is marked so in `claims.yaml`, with the reason in its note (in this table:
+  {marked or "none"}); *not run*: no run of this table is a rerun of it, or none has a whole epoch for a curve;
+  *diverged*: a loss is not finite; not given yet, as training ends with an error at such a loss and leaves no result.
 - A value is *reproduced* where the mean over seeds is no worse than claimed by more than a tolerance (here:
   {", ".join(widths) or ABSENT}) or, with two seeds or more, by more than 2 standard deviations of the seeds. Losses are
   better when lower, scores when higher. Else it is *prefix only* where a run made fewer updates than the claimed one,
-  which then says nothing yet, and *not reproduced* where it did not.
+  which then says nothing yet, and *not reproduced* where it did not. A training loss is that of a whole epoch: not of
+  a last one with fewer updates than the one before; a single one counts.
 - A curve agrees where, over the whole epochs run (the mean over seeds of each), the absolute differences of training
-  and validation loss have a median and a maximum of at most {"; ".join(pairs) or ABSENT} nats: *reproduced* over all
-  claimed epochs, *prefix only* over fewer. It is *not reproduced* where it does not agree."""
+  and validation loss have a median and a maximum of at most {"; ".join(pairs) or ABSENT} nats and, so that
+  seeds on two sides of a curve do not make up for each other, each seed alone over the same epochs a maximum of at most
+  twice that ({seeds or ABSENT} nats): *reproduced* over all claimed epochs, *prefix only* over fewer. It is
+  *not reproduced* where it does not agree. A last epoch with fewer updates than the log's is cut off, also where it is
+  the only one; a seed without a whole epoch counts neither for the mean nor as a seed."""
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -181,14 +192,21 @@ def candidate_row(judgement: CurveJudgement) -> tuple[str, ...]:
         ", ".join(str(run.seed) for run in judgement.runs) or ABSENT,
         f"{gap.epochs if gap else ABSENT} of {len(judgement.claimed):,}",
         f"{gap.median:.3f} (≤ {claim.median_tolerance:g})" if gap else ABSENT,
-        f"{gap.maximum:.3f} (≤ {claim.max_tolerance:g})" if gap else ABSENT,
+        f"{gap.maximum:.3f} (≤ {claim.max_tolerance:g}){widest_of(judgement)}" if gap else ABSENT,
         f"**{judgement.verdict}**",
     )
 
 
+def widest_of(judgement: CurveJudgement) -> str:
+    """Return "; one seed 0.180 (≤ 0.24)" for several seeds, nothing for one, which is its own mean."""
+    if judgement.widest is None or len(judgement.runs) < 2:
+        return ""
+    return f"; one seed {judgement.widest:.3f} (≤ {2 * judgement.claim.max_tolerance:g})"
+
+
 def follow(candidates: Sequence[CurveJudgement]) -> str:
     """Return which code states are accepted as the source of a log, which are not, and which have not been run."""
-    nearest = sorted(candidates, key=lambda candidate: candidate.distance.median if candidate.distance else 0.0)
+    nearest = sorted(candidates, key=lambda candidate: candidate.distance.median if candidate.distance else math.inf)
     groups = {
         "accepted so far": ("prefix only",),
         "accepted": ("reproduced",),

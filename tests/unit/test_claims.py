@@ -87,6 +87,10 @@ def history(*losses: tuple[float, float]) -> list[Epoch]:
     return [Epoch(epoch, 10 * epoch, *pair) for epoch, pair in enumerate(losses, 1)]
 
 
+def epochs(*steps: int, train_loss: float = 7.0) -> list[Epoch]:
+    return [Epoch(epoch, step, train_loss, 6.0) for epoch, step in enumerate(steps, 1)]
+
+
 def judged(claim: ValueClaim, results: Sequence[Result], train_loss: float = 3.0) -> Judgement:
     histories = {result.run: history((train_loss + 0.5, 2.0), (train_loss, 1.5), (math.nan, 1.6)) for result in results}
     return judge(claim, results, histories)
@@ -158,6 +162,28 @@ def test_another_metric_is_not_comparable() -> None:
 
 def test_a_run_without_a_finite_loss_has_diverged() -> None:
     assert judged(claim(), [result(50.0, seed=1), result(50.0, seed=2, loss=None)]).verdict == "diverged"
+
+
+def test_a_run_without_a_finite_training_loss_has_diverged() -> None:
+    found = judge(claim(**LOSS), [result()], {"small-1": epochs(10, 20, train_loss=math.nan)})
+    assert (found.verdict, found.measured) == ("diverged", ())
+    assert judge(claim(), [result()], {"small-1": epochs(10, 20, train_loss=math.nan)}).verdict == "reproduced"
+
+
+@pytest.mark.parametrize(
+    ("steps", "measured"),
+    [
+        ((10, 11), 4.0),  # the second epoch was cut off after its first update
+        ((10, 19), 4.0),
+        ((10, 20), 2.0),
+        ((10, 21), 2.0),  # batches of so many tokens
+        ((10,), 4.0),  # a single epoch counts, whole or not
+    ],
+)
+def test_a_training_loss_is_that_of_a_whole_epoch(steps: tuple[int, ...], measured: float) -> None:
+    losses = dict(zip(range(1, 3), (4.0, 2.0), strict=True))
+    rows = [Epoch(epoch, step, losses[epoch], 6.0) for epoch, step in enumerate(steps, 1)]
+    assert judge(claim(**LOSS), [result()], {"small-1": rows}).measured == (measured,)
 
 
 @pytest.mark.parametrize(
@@ -249,12 +275,39 @@ def test_a_curve_agrees_by_median_and_maximum(losses: list[tuple[float, float]],
 
 
 def test_the_curve_of_several_seeds_is_their_mean() -> None:
-    histories = {"small-1": history((7.3, 6.3), (6.3, 5.3)), "small-2": history((6.7, 5.7)), "other-1": history((1, 1))}
+    histories = {"small-1": history((7.2, 6.2), (6.3, 5.3)), "small-2": history((6.8, 5.8)), "other-1": history((1, 1))}
     results = [result(seed=1), result(seed=2), result(experiment="other")]
     found = judge_curve(curve_claim(), LOGGED, results, histories)
     assert (found.verdict, len(found.runs)) == ("prefix only", 2)
     assert list(found.measured) == [1]
     assert found.measured[1] == pytest.approx(Point(7.0, 6.0, 2.5))
+
+
+def test_differences_on_the_bounds_are_within_them() -> None:
+    assert 6.12 - 6.0 > 0.12
+    assert judged_curve((7.0, 6.12)).verdict == "prefix only"
+    assert judged_curve((7.0, 6.12 + 1e-8)).verdict == "not reproduced"
+    histories = {"small-1": history((7.24, 6.0)), "small-2": history((7.0 - 0.24, 6.0))}
+    found = judge_curve(curve_claim(), LOGGED, [result(), result(seed=2)], histories)
+    assert found.verdict == "prefix only"
+    assert found.widest == pytest.approx(0.24)
+
+
+def test_seeds_on_two_sides_of_a_curve_do_not_make_up_for_each_other() -> None:
+    histories = {"small-1": history((8.0, 7.0), (9.0, 9.0)), "small-2": history((6.0, 5.0))}
+    found = judge_curve(curve_claim(), LOGGED, [result(), result(seed=2)], histories)
+    assert found.distance == (1, 0.0, 0.0)
+    assert found.widest == 1.0, "over the epoch that both have"
+    assert found.verdict == "not reproduced"
+
+
+def test_a_seed_without_a_whole_epoch_does_not_hide_the_others() -> None:
+    histories = {"small-1": history((7.0, 6.0)), "small-2": [Epoch(1, 4, 9.0, 9.0)]}
+    found = judge_curve(curve_claim(), LOGGED, [result(), result(seed=2)], histories)
+    assert (found.verdict, [run.seed for run in found.runs]) == ("prefix only", [1])
+    assert found.measured == {1: Point(7.0, 6.0, 2.5)}
+    none = judge_curve(curve_claim(), LOGGED, [result(seed=2)], histories)
+    assert (none.verdict, none.runs) == ("not run", ())
 
 
 def test_no_run_of_the_experiment_is_not_run() -> None:
@@ -272,13 +325,24 @@ def test_a_last_epoch_that_was_cut_off_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps_per_epoch", "step", "epoch"),
-    [(5, 10, 1), (20, 10, 1)],
+    ("steps", "message"),
+    [
+        ((228,), "228 updates were made after epoch 1, not 227, 227 an epoch"),
+        ((226, 454), "226 updates were made after epoch 1, not 227"),  # the end of the second does not mend the first
+        ((228, 454), "228 updates were made after epoch 1, not 227"),
+        ((227, 300, 681), "300 updates were made after epoch 2, not 454"),
+        ((227, 455), "455 updates were made after epoch 2, not 454"),
+    ],
 )
-def test_epochs_of_another_length_are_an_error(steps_per_epoch: int, step: int, epoch: int) -> None:
-    message = f"claim c has {steps_per_epoch} updates an epoch; run small-1 had made {step} after epoch {epoch}"
-    with pytest.raises(ValueError, match=message):
-        judged_curve((7.0, 6.0), (6.0, 5.0), steps_per_epoch=steps_per_epoch)
+def test_epochs_of_another_length_are_an_error(steps: tuple[int, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=f"claim c, run small-1: {message}"):
+        judge_curve(curve_claim(steps_per_epoch=227), LOGGED, [result()], {"small-1": epochs(*steps)})
+
+
+@pytest.mark.parametrize(("steps", "verdict"), [((226,), "not run"), ((227, 453), "prefix only")])
+def test_only_a_last_epoch_is_cut_off(steps: tuple[int, ...], verdict: str) -> None:
+    found = judge_curve(curve_claim(steps_per_epoch=227), LOGGED, [result()], {"small-1": epochs(*steps)})
+    assert (found.verdict, list(found.measured)) == (verdict, list(range(1, len(steps))))
 
 
 # --- the claims themselves --------------------------------------------------------------------------------------------

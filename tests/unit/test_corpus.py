@@ -345,6 +345,8 @@ def test_read_pairs_refuses_unequal_or_missing_files(tmp_path: Path) -> None:
         corpus.read_pairs(tmp_path, "val", "en", "de")
     with pytest.raises(ValueError, match=r"test\.en does not exist; .* holds val\.de, val\.en"):
         corpus.read_pairs(tmp_path, "test", "en", "de")
+    with pytest.raises(ValueError, match=r"mine does not exist; make it with: python -m bleuprint download mine$"):
+        corpus.read_pairs(tmp_path / "mine", "val", "en", "de")
 
 
 # --- the real data ----------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def test_epochs_to_reach() -> None:
 
 def test_an_empty_loss_of_a_history_is_not_a_number(tmp_path: Path) -> None:
     (tmp_path / "h.csv").write_text("epoch,step,train_loss,validation_loss,lr\n1,10,,4.5,0.1\n2,20,4.0,nan,0.1\n")
-    first, second = read_history(tmp_path / "h.csv")
+    first, second = read_history(tmp_path / "h.csv", "small-1")
     assert math.isnan(first.train_loss)
     assert (first.epoch, first.step, first.validation_loss) == (1, 10, 4.5)
     assert math.isnan(second.validation_loss)
@@ -65,12 +65,38 @@ def test_an_empty_loss_of_a_history_is_not_a_number(tmp_path: Path) -> None:
         (None, r"c\.csv is missing"),
         ("epoch,train_loss\n1,2\n", r"c\.csv has no column val_loss"),
         ("epoch,train_loss,val_loss\n1,2,3\n3,2,3\n", r"c\.csv does not have the epochs 1, 2, 3"),
-        ("epoch,train_loss,val_loss\n", r"c\.csv does not have the epochs 1, 2, 3"),
+        ("epoch,train_loss,val_loss\n", r"c\.csv has no epoch"),
         ("epoch,train_loss,val_loss\n1,2,inf\n", r"c\.csv has a number that is not finite"),
+        ("epoch,train_loss,val_loss\n1,2\n", r"c\.csv is damaged"),
+        ("epoch,train_loss,val_loss\n1,2,x\n", r"c\.csv is damaged"),
     ],
 )
 def test_a_curve_that_is_none_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
     if text is not None:
         (tmp_path / "c.csv").write_text(text)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=rf"{message}.*; it comes with bleuprint's code: .* git restore .*c\.csv$"):
         read_curve(tmp_path / "c.csv")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (b"", "has no epoch"),
+        (b"4\n", "is damaged"),
+        (b"1,10,5.0\n", "is damaged"),  # not a validation loss that is no number
+        (b"1,10,5.0,4.0\n", "is damaged"),  # cut off in the middle of a row
+        (b"1,10,5.0,4.0,0.1,7\n", "is damaged"),
+        (b"x,y\n", "is damaged"),
+        (b"abc\n", "is damaged"),
+        (b"x,10,5.0,4.0,0.1\n", "is damaged"),
+        (b"1,10,5.0,low,0.1\n", "is damaged"),
+        (b"\xff\xfe\x00\n", "is damaged"),
+        (b'1,10,5.0,"4.0', "is damaged"),
+        (b"1,10,5.0,4.0,0.1\n3,20,5.0,4.0,0.1\n", "does not have the epochs 1, 2, 3, … in their order"),
+        (b"1,10,5.0,4.0,0.1\n2,10,5.0,4.0,0.1\n", "has an epoch without an update"),
+    ],
+)
+def test_a_damaged_history_names_its_file_and_its_stage(tmp_path: Path, rows: bytes, message: str) -> None:
+    (tmp_path / "h.csv").write_bytes(b"epoch,step,train_loss,validation_loss,lr\n" + rows)
+    with pytest.raises(ValueError, match=rf"h\.csv {message}; make it with: python -m bleuprint train small-1$"):
+        read_history(tmp_path / "h.csv", "small-1")

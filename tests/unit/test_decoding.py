@@ -393,6 +393,28 @@ def test_forced_text_of_each_epoch_comes_from_its_weights(words: Project) -> Non
     assert len(list(out.glob("val.forced*.txt"))) == 2
 
 
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (None, r"weights holds no step-\*\.safetensors to predict validation with; train the run first"),
+        (["best"], r"weights holds no step-\*\.safetensors to predict validation with; train the run first"),
+        (["step-00000007", "step-7"], r"step-7\.safetensors is not named step-, eight digits, \.safetensors"),
+        (["step-last"], r"step-last\.safetensors is not named step-, eight digits, \.safetensors"),
+    ],
+)
+def test_weights_of_epochs_that_are_none_are_refused_before_anything_is_translated(
+    words: Project, names: list[str] | None, message: str
+) -> None:
+    if names is not None:
+        words.epoch_weights.mkdir()
+    for name in names or ():
+        words.draw(words.epoch_weights / f"{name}.safetensors", MODEL, seed=1)
+    with pytest.raises(ValueError, match=message):
+        words.run(DECODE.model_copy(update={"forced": "epochs"}))
+    assert not (words.root / "run").exists()
+    words.run(DECODE)  # averaged weights need none of these
+
+
 def test_an_end_in_the_middle_cuts_nothing_off(words: Project) -> None:
     tokenizer = load_tokenizer(words.corpus_dir)
     ein, hund = tokenizer.encode_target("Ein Hund")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from specs import ROOT, bleuprint, variant
 
-from bleuprint.describe import count_parts, describe_model, vocabularies
+from bleuprint.describe import MAX_TYPES, count_parts, describe_model, vocabularies
 from bleuprint.models import build_model
 from bleuprint.params import load_params
 
@@ -77,6 +77,26 @@ def test_vocabularies_are_the_corpuss_unless_given(tmp_path: Path) -> None:
     assert vocabularies(tmp_path, 5, None) == (5, 13)
     assert vocabularies(tmp_path, None, 6) == (11, 6)
     assert vocabularies(tmp_path / "nowhere", 5, 6) == (5, 6)
+
+
+@pytest.mark.parametrize("sizes", [("x", 13), (-4, 13), (11, 0), (11, True), (11, 2.5), (11, 10**20), (None, None)])
+def test_a_manifest_with_other_than_numbers_of_types_is_named(tmp_path: Path, sizes: tuple[object, object]) -> None:
+    (tmp_path / "manifest.json").write_text(
+        json.dumps({"vocabulary": dict(zip(("source", "target"), sizes, strict=True))})
+    )
+    message = rf"manifest\.json says {sizes[0]!r} source and {sizes[1]!r} target types, .* tokenize {tmp_path.name}$"
+    with pytest.raises(ValueError, match=message):
+        vocabularies(tmp_path, None, None)
+
+
+@pytest.mark.parametrize("option", ["--src-vocab", "--tgt-vocab"])
+def test_more_types_than_a_model_can_have_are_refused(tmp_path: Path, option: str) -> None:
+    (tmp_path / "params.yaml").write_bytes((ROOT / "params.yaml").read_bytes())
+    sizes = {"--src-vocab": "5893", "--tgt-vocab": "7855", option: "99999999999999999999"}
+    done = bleuprint(tmp_path, "describe", "published-7", *(word for pair in sizes.items() for word in pair))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"Invalid value for '{option}'" in done.stderr
+    assert f"{MAX_TYPES}" in done.stderr, "the bound of describe.py"
 
 
 def test_the_command_needs_no_corpus_and_leaves_nothing(tmp_path: Path) -> None:

@@ -44,6 +44,15 @@ def test_elsewhere_than_at_the_root_is_an_error(tmp_path: Path) -> None:
         collect(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["params.yaml", "src/bleuprint/m.py"])
+def test_a_file_in_another_encoding_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "src/bleuprint").mkdir(parents=True)
+    (tmp_path / "params.yaml").write_text("a: 1\n")
+    (tmp_path / name).write_bytes("# ASSUME: ü".encode("latin-1"))
+    with pytest.raises(ValueError, match=rf"{name} is not UTF-8: "):
+        collect(tmp_path)
+
+
 def test_the_committed_register_is_up_to_date(tmp_path: Path) -> None:
     for name in ("params.yaml", "src"):
         (tmp_path / name).symlink_to(ROOT / name)

@@ -185,13 +185,21 @@ def copied(model: Transformer) -> Weights:
     return {name: p.detach().clone().requires_grad_() for name, p in model.named_parameters()}
 
 
-@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
+@pytest.mark.parametrize(
+    ("training", "pack_above"),
+    [(False, transformer.PACK_ABOVE), (True, transformer.PACK_ABOVE), (False, 0)],
+    ids=["evaluation", "training", "packed"],
+)
 @pytest.mark.parametrize("explicit_up_to", [64, 0], ids=["explicit", "fused"])
 def test_loss_and_every_gradient_are_those_of_the_readmes_formulation(
-    monkeypatch: pytest.MonkeyPatch, explicit_up_to: int, training: bool
+    monkeypatch: pytest.MonkeyPatch, explicit_up_to: int, training: bool, pack_above: int
 ) -> None:
-    """In training both draw dropout from one seed: equal only where it has the same places and the same chance."""
+    """In training both draw dropout from one seed: equal only where it has the same places and the same chance.
+
+    Packed, as the experiment's own batches are, a draw stands for another position: there without dropout alone.
+    """
     monkeypatch.setattr(transformer, "EXPLICIT_UP_TO", explicit_up_to)
+    monkeypatch.setattr(transformer, "PACK_ABOVE", pack_above)
     model, batch = our_model(small({})).train(training), readme_batch()
     weights = copied(model)
     torch.manual_seed(4)

@@ -61,8 +61,8 @@ def result(name: str, cased: bool, loss: float | None = 1.5) -> Result:
         seed=int(name[-1]),
         corpus=f"{name[:-2]}-words",
         parameters=2_647_040,
-        steps=8000,
-        epochs=7,
+        steps=10 * len(HISTORIES[name]),
+        epochs=len(HISTORIES[name]),
         validation_loss=loss,
         test_sets={"day": scores, "night": scores},
         legacy_score=LegacyScore(split="val", score=12.345, epochs={1: 0.75}),
@@ -115,14 +115,14 @@ def test_claims_stand_beside_measurements_with_verdicts(project: Path) -> None:
     bleu, size = "40.00 (`bleu_lc_tok`, `day`)", "2,647,040"
     assert table_below(text, "Claim |") == [
         ["A\\|B \\<b\\>: \\*bold\\* \\_x\\_", "40.5 (`bleu_lc_tok`, `day`)", "40.00 [38.75, 41.25]", bleu,
-         f"{size} / {size}", "1", "8,000 of 9,000", "**reproduced**"],
+         f"{size} / {size}", "1", "20 of 9,000", "**reproduced**"],
         ["C: t", "26.4 (`legacy_score`, `val`)", "—", "—", "— / —", "—", "— of —", "**not comparable**"],
-        ["C: l", "3.2 (`train_loss`, `train`)", "5.500", bleu, f"— / {size}", "1", "8,000 of 9,000", "**prefix only**"],
+        ["C: l", "3.2 (`train_loss`, `train`)", "5.500", bleu, f"— / {size}", "1", "10 of 9,000", "**prefix only**"],
         ["C: first", "curve of 3 epochs (training and validation loss)",
-         "median difference 0.025, largest 0.040; epochs: 2", bleu, f"7 / {size}", "1", "8,000 of 30",
+         "median difference 0.025, largest 0.040; epochs: 2", bleu, f"7 / {size}", "1", "20 of 30",
          "**prefix only**"],
         ["C: second", "curve of 3 epochs (training and validation loss)",
-         "median difference 1.000, largest 1.000; epochs: 1", bleu, f"— / {size}", "1", "8,000 of 30",
+         "median difference 1.000, largest 1.000; epochs: 1", bleu, f"— / {size}", "1", "10 of 30",
          "**not reproduced**"],
         ["C: third", "curve of 3 epochs (training and validation loss)", "—", "—", "— / —", "—", "— of 30",
          "**not run**"],
@@ -140,6 +140,9 @@ def test_the_rules_are_stated_with_their_numbers(project: Path) -> None:
     rules = report(project).partition("## Verdicts")[2].partition("## ")[0]
     assert "0.1 nats, 0.5 BLEU)" in rules
     assert "at most 0.06 and 0.12 nats" in rules
+    assert "twice that (0.24 nats)" in rules
+    assert "(in this table:\n  1)" in rules
+    assert "0.6 BLEU was fixed before every run" in rules
     assert all(f"*{verdict}*" in rules for verdict in get_args(Verdict))
 
 
@@ -157,6 +160,23 @@ def test_curves_stand_beside_each_other_by_epoch(project: Path) -> None:
     ]
     assert "Validation loss of 6.0 / 5.5 / 5.0 reached after epoch: 1 / 1 / 2 as logged, 1 / 2 / — as measured." in text
     assert "beside `absent`" not in text
+
+
+def test_a_candidate_without_a_distance_is_not_the_nearest(project: Path) -> None:
+    """`other`, far off, is rejected as `small` is, which has a loss that is not finite."""
+    (project / "small-1.csv").write_text("epoch,step,train_loss,validation_loss,lr\n1,10,,5.5,0.1\n2,20,5.5,5.0,0.1\n")
+    assert "`log.csv`: rejected: `other`, `small`; not run: `absent`.\n" in report(project)
+
+
+def test_one_seed_too_far_off_is_shown_with_its_bound(project: Path) -> None:
+    write_json(project / "small-2.json", result("small-2", cased=False).model_dump())
+    rows = ["epoch,step,train_loss,validation_loss,lr", "1,10,6.75,5.48,0.1", "2,20,5.5,5.0,0.1"]
+    (project / "small-2.csv").write_text("\n".join(rows) + "\n")
+    (project / "small-1.csv").write_text("\n".join(rows).replace("6.75,5.48", "6.25,5.52") + "\n")
+    first = table_below(report(project, runs=SECOND).partition("## Curves")[2], "Log")[0]
+    assert first[2:] == [
+        "1, 2", "2 of 3", "0.000 (≤ 0.06)", "0.000 (≤ 0.12); one seed 0.250 (≤ 0.24)", "**not reproduced**"
+    ]  # fmt: skip
 
 
 def test_long_curves_are_printed_at_few_epochs() -> None:
@@ -180,7 +200,7 @@ def test_every_run_and_test_set_has_a_row(project: Path) -> None:
     assert [(row[0], row[6]) for row in rows] == [
         ("`small-1`", "`day`"), ("`small-1`", "`night`"), ("`other-1`", "`day`"), ("`other-1`", "`night`"),
     ]  # fmt: skip
-    assert rows[0][1:6] == ["`small-words`", "2,647,040", "8,000", "1.500", "12.35 (`val`)"]
+    assert rows[0][1:6] == ["`small-words`", "2,647,040", "20", "1.500", "12.35 (`val`)"]
     assert rows[0][7:] == ["40.00 [38.75, 41.25]", "41.00 [39.75, 42.25]", "—", "42.00 [40.75, 43.25]"]
     assert rows[2][9] == "43.00 [41.75, 44.25]"
 
@@ -202,7 +222,7 @@ def test_all_tables_have_as_many_cells_as_their_header(project: Path) -> None:
 def test_a_diverged_run_says_so(project: Path) -> None:
     write_json(project / "small-1.json", result("small-1", False, loss=None).model_dump())
     text = report(project)
-    assert "| 8,000 | diverged | 12.35 (`val`) | `day` |" in text
+    assert "| 20 | diverged | 12.35 (`val`) | `day` |" in text
     assert "**diverged**" in text
 
 
@@ -244,6 +264,9 @@ def test_figures_are_whole_need_no_network_and_are_linked(project: Path) -> None
 
 def test_loss_figure_draws_a_line_per_run_and_kind_and_leaves_gaps_out(project: Path) -> None:
     rows = ["epoch,step,train_loss,validation_loss,lr", "1,10,5.5,4.5,0.1", "2,20,,3.5,0.1", "3,30,4.0,nan,0.1"]
+    write_json(
+        project / "small-1.json", result("small-1", False).model_copy(update={"steps": 30, "epochs": 3}).model_dump()
+    )
     (project / "small-1.csv").write_text("\n".join(rows) + "\n")
     report(project, table="other", out="reports/t")
     svg = (project / "reports" / "t" / "figures" / "loss.svg").read_text(encoding="utf-8")
@@ -289,6 +312,8 @@ def test_curve_figure_is_there_only_where_a_published_curve_was_rerun(project: P
         ("small-1.json", None, r"small-1\.json is missing; make it with: python -m bleuprint score small-1"),
         ("other-1.csv", None, r"other-1\.csv is missing; make it with: python -m bleuprint train other-1"),
         ("other-1.csv", "step,loss\n", r"other-1\.csv has no column epoch, train_loss, validation_loss"),
+        ("other-1.csv", "epoch,step,train_loss,validation_loss,lr\n4\n", r"other-1\.csv is damaged; .* train other-1"),
+        ("other-1.csv", "epoch,step,train_loss,validation_loss,lr\n", r"other-1\.csv has no epoch; .* train other-1"),
         ("other-1.csv", "", r"other-1\.csv has no column epoch, step, train_loss, validation_loss"),
         ("log.csv", None, r"claim d: .*log\.csv is missing; there are: other-1\.csv, small-1\.csv, small-2\.csv"),
         ("claims.yaml", CLAIMS.replace("absent, so", "smal, so"), r"claim f: unknown experiment 'smal'"),
@@ -310,6 +335,19 @@ def test_the_result_of_another_run_is_refused(project: Path) -> None:
     (project / "small-1.json").write_bytes((project / "other-1.json").read_bytes())
     with pytest.raises(ValueError, match=r"small-1\.json holds other-1 \(corpus other-words\), not small-1"):
         report(project)
+
+
+@pytest.mark.parametrize("of_the_result", [{"steps": 11}, {"epochs": 2}])
+def test_the_history_of_another_training_is_refused(project: Path, of_the_result: dict[str, int]) -> None:
+    other = result("other-1", cased=True).model_copy(update=of_the_result)
+    write_json(project / "other-1.json", other.model_dump())
+    message = (
+        r"other-1\.csv ends after 10 updates in epoch 1, the result of other-1 after "
+        rf"{other.steps} in epoch {other.epochs}: they are of two trainings; .* score other-1"
+    )
+    with pytest.raises(ValueError, match=message):
+        report(project)
+    assert not (project / "reports").exists()
 
 
 def test_readme_gets_the_tables_with_links_that_lead_into_the_report(project: Path) -> None:

@@ -261,6 +261,14 @@ def test_forced_text_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         score_forced(directory, "val", history)
 
 
+@pytest.mark.parametrize("step", ["4", "000000004", "last", "0000000x", "00000004.old"])
+def test_forced_text_with_another_name_is_refused(tmp_path: Path, step: str) -> None:
+    directory, paths = decoded(tmp_path / "decode"), stage(tmp_path)
+    write_lines(directory / f"val.forced.{step}.txt", FORCED["forced"])
+    with pytest.raises(ValueError, match=rf"val\.forced\.{step}\.txt is not named val\.forced\., eight digits, \.txt"):
+        score_forced(directory, "val", paths["train_history"])
+
+
 def test_a_diverged_run_has_no_validation_loss(tmp_path: Path) -> None:
     decoded(tmp_path / "decode")
     assert run_stage(tmp_path, stage(tmp_path, loss=float("nan"))).validation_loss is None

@@ -1,6 +1,7 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), with a cached decoder for search.
 
-Shapes: B batch, S source length, T target length, D d_model, H heads, K hypotheses per sentence, V vocabulary.
+Shapes: B batch, S source length, T target length, D d_model, H heads, K hypotheses per sentence, V vocabulary, N real
+positions. A batch with much padding is packed: all but attention works on (N, D), where (B, S, D) or (B, T, D) is said.
 Sub-layers are post-norm as in the paper, LayerNorm(x + Dropout(f(x))), or pre-norm, x + Dropout(f(LayerNorm(x))).
 """
 
@@ -18,6 +19,36 @@ from bleuprint.tokenizers import PAD
 
 # On a CPU explicit attention beats the fused kernel for short sequences, mostly in the backward pass.
 EXPLICIT_UP_TO = 64
+# Packing pays where d_model times the share of padding is more than this: a quarter of the positions at 512, half of
+# them at 256. Up to 128 it never happens: it would change the last bits of recorded runs.
+PACK_ABOVE = 128
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the real positions of a batch stand, if its padding is left out."""
+
+    batch: tuple[int, ...]  # (B, T)
+    real: tuple[Tensor, Tensor] | None  # their rows (N,) and columns (N,), or None: every position is kept
+
+    def pack(self, x: Tensor) -> Tensor:
+        """Keep the real positions alone: (B, T, ...) -> (N, ...)."""
+        return x if self.real is None else x[self.real]
+
+    def pad(self, x: Tensor) -> Tensor:
+        """Put each real position back in its place, among zeros: (N, F) -> (B, T, F)."""
+        return x if self.real is None else x.new_zeros(*self.batch, x.size(-1)).index_put_(self.real, x)
+
+
+ALL = Layout((), None)
+
+
+def choose_layout(ids: Tensor, d_model: int) -> Layout:
+    """Return how to compute on ids (B, T), whose padding follows each sentence: packed where there is much of it."""
+    if d_model * int((ids == PAD).sum()) <= PACK_ABOVE * ids.numel():
+        return ALL
+    rows, columns = (ids != PAD).nonzero(as_tuple=True)
+    return Layout(tuple(ids.shape), (rows, columns))
 
 
 def sinusoidal_positions(length: int, d_model: int) -> Tensor:
@@ -65,12 +96,12 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(spec.d_model, spec.d_model)
         self.dropout = Dropout(spec.attention_dropout)
 
-    def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
-        query, key, value = (split_heads(part, self.n_heads) for part in self.qkv(x).chunk(3, dim=-1))
-        return self.out(join_heads(attend(query, key, value, hidden, self.dropout)))
+    def forward(self, x: Tensor, hidden: Tensor, layout: Layout) -> Tensor:
+        query, key, value = (split_heads(part, self.n_heads) for part in layout.pad(self.qkv(x)).chunk(3, dim=-1))
+        return self.out(layout.pack(join_heads(attend(query, key, value, hidden, self.dropout))))
 
     def step(self, x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
-        """Attend from the newest position: x (N, 1, D), past (2, N, H, t, d_k) -> (N, 1, D) and the longer past."""
+        """Attend from the newest position: x (B*K, 1, D), past (2, B*K, H, t, d_k) -> (B*K, 1, D), longer past."""
         query, key, value = (split_heads(part, self.n_heads) for part in self.qkv(x).chunk(3, dim=-1))
         past = torch.cat([past, torch.stack([key, value])], dim=3)
         return self.out(join_heads(attend(query, past[0], past[1], None, self.dropout))), past
@@ -87,13 +118,13 @@ class CrossAttention(nn.Module):
         self.out = nn.Linear(spec.d_model, spec.d_model)
         self.dropout = Dropout(spec.attention_dropout)
 
-    def project(self, memory: Tensor) -> Tensor:
+    def project(self, memory: Tensor, layout: Layout) -> Tensor:
         """Return the keys and values of an encoded source: (B, S, D) -> (2, B, H, S, d_k)."""
-        return torch.stack([split_heads(part, self.n_heads) for part in self.kv(memory).chunk(2, dim=-1)])
+        return torch.stack([split_heads(part, self.n_heads) for part in layout.pad(self.kv(memory)).chunk(2, dim=-1)])
 
-    def forward(self, x: Tensor, key: Tensor, value: Tensor, hidden: Tensor) -> Tensor:
-        query = split_heads(self.query(x), self.n_heads)
-        return self.out(join_heads(attend(query, key, value, hidden, self.dropout)))
+    def forward(self, x: Tensor, key: Tensor, value: Tensor, hidden: Tensor, layout: Layout) -> Tensor:
+        query = split_heads(layout.pad(self.query(x)), self.n_heads)
+        return self.out(layout.pack(join_heads(attend(query, key, value, hidden, self.dropout))))
 
 
 class FeedForward(nn.Module):
@@ -134,8 +165,8 @@ class EncoderLayer(nn.Module):
         self.attention, self.attention_residual = SelfAttention(spec), Residual(spec)
         self.feed_forward, self.feed_forward_residual = FeedForward(spec), Residual(spec)
 
-    def forward(self, x: Tensor, source_pad: Tensor) -> Tensor:
-        x = self.attention_residual.leave(x, self.attention(self.attention_residual.enter(x), source_pad))
+    def forward(self, x: Tensor, source_pad: Tensor, layout: Layout) -> Tensor:
+        x = self.attention_residual.leave(x, self.attention(self.attention_residual.enter(x), source_pad, layout))
         return self.feed_forward_residual.leave(x, self.feed_forward(self.feed_forward_residual.enter(x)))
 
 
@@ -146,20 +177,22 @@ class DecoderLayer(nn.Module):
         self.cross, self.cross_residual = CrossAttention(spec), Residual(spec)
         self.feed_forward, self.feed_forward_residual = FeedForward(spec), Residual(spec)
 
-    def forward(self, x: Tensor, memory: Tensor, future: Tensor, source_pad: Tensor) -> Tensor:
-        x = self.attention_residual.leave(x, self.attention(self.attention_residual.enter(x), future))
-        key, value = self.cross.project(memory)
-        return self.rest(x, key, value, source_pad)
+    def forward(
+        self, x: Tensor, memory: Tensor, future: Tensor, source_pad: Tensor, layout: Layout = ALL, source: Layout = ALL
+    ) -> Tensor:
+        x = self.attention_residual.leave(x, self.attention(self.attention_residual.enter(x), future, layout))
+        key, value = self.cross.project(memory, source)
+        return self.rest(x, key, value, source_pad, layout)
 
     def step(self, x: Tensor, past: Tensor, memory: Tensor, source_pad: Tensor) -> tuple[Tensor, Tensor]:
         """Advance every hypothesis by one position: x (B, K, D), past (2, B*K, H, t, d_k), memory (2, B, H, S, d_k)."""
         y, past = self.attention.step(self.attention_residual.enter(x).flatten(0, 1)[:, None], past)
         x = self.attention_residual.leave(x, y.view_as(x))
-        return self.rest(x, memory[0], memory[1], source_pad), past
+        return self.rest(x, memory[0], memory[1], source_pad, ALL), past
 
-    def rest(self, x: Tensor, key: Tensor, value: Tensor, source_pad: Tensor) -> Tensor:
+    def rest(self, x: Tensor, key: Tensor, value: Tensor, source_pad: Tensor, layout: Layout) -> Tensor:
         """Return the block after its self-attention; hypotheses of one sentence stand where target positions do."""
-        x = self.cross_residual.leave(x, self.cross(self.cross_residual.enter(x), key, value, source_pad))
+        x = self.cross_residual.leave(x, self.cross(self.cross_residual.enter(x), key, value, source_pad, layout))
         return self.feed_forward_residual.leave(x, self.feed_forward(self.feed_forward_residual.enter(x)))
 
 
@@ -225,32 +258,33 @@ class Transformer(nn.Module):
         """The output projection, (V, D)."""
         return self.source_embedding.weight if self.spec.tie_embeddings == "all" else self.output
 
-    def embed(self, table: nn.Embedding, ids: Tensor, start: int = 0) -> Tensor:
+    def embed(self, table: nn.Embedding, ids: Tensor, start: int = 0, layout: Layout = ALL) -> Tensor:
         """Return embeddings plus positions from `start` on: (B, T) -> (B, T, D). ValueError beyond max_positions."""
         end = start + ids.size(1)
         if end > self.spec.max_positions:
             raise ValueError(f"a sequence of {end} tokens is longer than max_positions {self.spec.max_positions}")
-        x = table(ids)
+        x = table(layout.pack(ids))
         if self.spec.scale_embeddings:
             x = x * math.sqrt(self.spec.d_model)
-        return self.embedding_dropout(x + self.positions[start:end])
+        return self.embedding_dropout(x + layout.pack(self.positions[start:end].expand(*ids.shape, -1)))
 
-    def encode(self, source: Tensor) -> tuple[Tensor, Tensor]:
+    def encode(self, source: Tensor, layout: Layout = ALL) -> tuple[Tensor, Tensor]:
         """Return the encoded source (B, S, D) and where it is padding (B, 1, 1, S)."""
         source_pad = (source == PAD)[:, None, None, :]
-        x = self.embed(self.source_embedding, source)
+        x = self.embed(self.source_embedding, source, layout=layout)
         for layer in self.encoder:
-            x = layer(x, source_pad)
+            x = layer(x, source_pad, layout)
         return self.encoder_norm(x), source_pad
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Return the decoder's hidden states for source (B, S) and target inputs (B, T): (B, T, D)."""
-        memory, source_pad = self.encode(source)
+        """Return the last hidden states for source (B, S) and target inputs (B, T): (B, T, D), zero where left out."""
+        source_layout, target_layout = (choose_layout(ids, self.spec.d_model) for ids in (source, target))
+        memory, source_pad = self.encode(source, source_layout)
         future = torch.ones(target.size(1), target.size(1), dtype=torch.bool, device=target.device).triu(1)
-        x = self.embed(self.target_embedding, target)
+        x = self.embed(self.target_embedding, target, layout=target_layout)
         for layer in self.decoder_layers:
-            x = layer(x, memory, future, source_pad)
-        return self.decoder_norm(x)
+            x = layer(x, memory, future, source_pad, target_layout, source_layout)
+        return target_layout.pad(self.decoder_norm(x))
 
     def project(self, hidden: Tensor) -> Tensor:
         """Return logits (..., V) of hidden states (..., D)."""
@@ -261,7 +295,7 @@ class Transformer(nn.Module):
         memory, source_pad = self.encode(source)
         shape = (2, len(source) * beams, self.spec.n_heads, 0, self.spec.d_model // self.spec.n_heads)
         past = [memory.new_empty(shape) for _ in self.decoder_layers]
-        return DecoderState(0, past, [layer.cross.project(memory) for layer in self.decoder_layers], source_pad)
+        return DecoderState(0, past, [layer.cross.project(memory, ALL) for layer in self.decoder_layers], source_pad)
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Read one token a hypothesis, (B, K), and return the logits of the next, (B, K, V), with the new state."""

@@ -1,0 +1,151 @@
+"""The README's systems and logs in params.yaml say what reference/curves/README.md and CLAIMS say, number by number.
+
+A slip here would decide which code drew which curve.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from bleuprint.params import (
+    HyunwoongkoModel,
+    InverseSqrtSchedule,
+    NoamSchedule,
+    PitauModel,
+    PlateauSchedule,
+    SentenceBatches,
+    TokenBatches,
+    TransformerModel,
+    load_params,
+)
+
+PARAMS = load_params(Path(__file__).parents[2] / "params.yaml")
+EN_DE, DE_EN = "multi30k-words", "multi30k-words-de-en"
+
+
+class Facts(NamedTuple):
+    """What a run of hyunwoongko's repository was made with; `repaired`: output projection and scores / sqrt(d_k)."""
+
+    corpus: str
+    repaired: bool
+    sentences: int
+    layers: int
+    d_ff: int
+    lr: float
+    l2: float
+    init: str
+    adam_eps: float
+
+
+LOGGED = {
+    "published": Facts(EN_DE, False, 128, 6, 2048, 1e-5, 5e-4, "xavier_uniform", 1e-8),
+    "published-kaiming-normal": Facts(EN_DE, False, 128, 6, 2048, 1e-5, 5e-4, "kaiming_normal", 1e-8),
+    "published-kaiming-uniform": Facts(EN_DE, False, 128, 6, 2048, 1e-5, 5e-4, "kaiming_uniform", 1e-8),
+    "log-c1c22a3": Facts(DE_EN, False, 128, 6, 256, 1e-4, 5e-3, "xavier_uniform", 1e-8),
+    "log-b1e73da": Facts(EN_DE, True, 64, 8, 2048, 1e-5, 5e-4, "kaiming_normal", 1e-8),
+    "log-ded5bcf": Facts(EN_DE, True, 128, 6, 2048, 1e-6, 1e-4, "kaiming_normal", 1e-8),
+    "log-1a4aecf": Facts(EN_DE, True, 128, 6, 2048, 1e-5, 1e-3, "kaiming_normal", 1e-8),
+    "log-1d076f1": Facts(EN_DE, True, 128, 6, 2048, 1e-5, 5e-4, "kaiming_uniform", 5e-9),
+}
+README = {"readme": 1e-5, "readme-lr1e-1": 0.1}
+
+
+@pytest.mark.parametrize("name", LOGGED)
+def test_a_logged_run_is_the_one_that_was_logged(name: str) -> None:
+    experiment, facts = PARAMS.experiments[name], LOGGED[name]
+    model, train = experiment.model, experiment.train
+    assert isinstance(model, HyunwoongkoModel)
+    assert isinstance(train.batches, SentenceBatches)
+    assert isinstance(train.schedule, PlateauSchedule)
+    found = Facts(
+        experiment.corpus,
+        model.output_projection,
+        train.batches.sentences,
+        model.n_layers,
+        model.d_ff,
+        train.schedule.lr,
+        train.optimizer.weight_decay,
+        model.init,
+        train.optimizer.eps,
+    )
+    assert found == facts
+    assert model.score_scale == ("d_k" if facts.repaired else "d_model")
+    assert (model.d_model, model.n_heads, model.dropout, model.norm_eps) == (512, 8, 0.1, 1e-12)
+
+
+@pytest.mark.parametrize("name", README)
+def test_the_readmes_own_configuration(name: str) -> None:
+    model, train = PARAMS.experiments[name].model, PARAMS.experiments[name].train
+    assert isinstance(model, TransformerModel)
+    assert isinstance(train.batches, SentenceBatches)
+    assert isinstance(train.schedule, PlateauSchedule)
+    assert PARAMS.experiments[name].corpus == EN_DE
+    assert (model.norm, model.d_model, model.d_ff, model.n_heads, model.n_layers) == ("post", 512, 2048, 8, 6)
+    assert (model.embedding_dropout, model.residual_dropout, model.ffn_dropout) == (0.1, 0.1, 0.1)
+    assert model.attention_dropout == 0.0
+    assert (model.tie_embeddings, model.scale_embeddings, model.output_bias) == ("none", False, True)
+    assert (model.max_positions, model.norm_eps, model.init) == (256, 1e-12, "kaiming_uniform")
+    assert (train.batches.sentences, train.schedule.lr) == (128, README[name])
+    assert (train.optimizer.eps, train.optimizer.weight_decay) == (5e-9, 5e-4)
+
+
+@pytest.mark.parametrize("name", [*LOGGED, *README])
+def test_what_all_of_that_repository_share(name: str) -> None:
+    """The plateau is first stepped at epoch 102; the loss of an epoch is the mean of its batches' means."""
+    train = PARAMS.experiments[name].train
+    assert isinstance(train.batches, SentenceBatches)
+    assert isinstance(train.schedule, PlateauSchedule)
+    assert (train.schedule.factor, train.schedule.patience_epochs, train.schedule.warmup_epochs) == (0.9, 10, 101)
+    assert (train.optimizer.kind, train.optimizer.betas, train.optimizer.clip_norm) == ("adam", (0.9, 0.999), 1.0)
+    assert (train.label_smoothing, train.epoch_loss) == (0.0, "batches")
+    assert (train.batches.sort_by, train.batches.validation_sort_by) == ("none", "interleaved")
+    assert (train.batches.drop_last, train.batches.batches_per_step) == (False, 1)
+    assert PARAMS.experiments[name].average.last == 1
+
+
+@pytest.mark.parametrize(("name", "form"), [("pitau", "coded"), ("preln", "written")])
+def test_pi_taus_recipe(name: str, form: str) -> None:
+    experiment = PARAMS.experiments[name]
+    model, train = experiment.model, experiment.train
+    assert isinstance(model, PitauModel)
+    assert isinstance(train.batches, SentenceBatches)
+    assert isinstance(train.schedule, PlateauSchedule)
+    assert (experiment.corpus, model.form) == ("multi30k-basic", form)
+    assert (model.d_model, model.n_heads, model.n_layers, model.d_ff, model.dropout) == (256, 8, 4, 512, 0.1)
+    assert (train.optimizer.kind, train.schedule.lr, train.optimizer.weight_decay) == ("adamw", 1e-4, 1e-4)
+    assert (train.optimizer.clip_norm, train.label_smoothing, train.max_steps) == (1.0, 0.0, 30 * 226)
+    assert (train.batches.sentences, train.batches.pool_batches, train.batches.drop_last) == (128, 100, True)
+    assert (train.batches.sort_by, train.batches.shuffle_batches) == ("source_characters", False)
+    assert (experiment.decode.search, PARAMS.corpora["multi30k-basic"].source_marks) == ("greedy", "none")
+
+
+def test_the_papers_recipe() -> None:
+    """Vaswani et al. 2017, base, with the deviations that params.yaml names."""
+    experiment = PARAMS.experiments["paper"]
+    model, train, decode = experiment.model, experiment.train, experiment.decode
+    assert isinstance(model, TransformerModel)
+    assert (model.norm, model.d_model, model.d_ff, model.n_heads, model.n_layers) == ("post", 512, 2048, 8, 6)
+    assert (model.embedding_dropout, model.residual_dropout) == (0.1, 0.1)
+    assert (model.attention_dropout, model.ffn_dropout) == (0.0, 0.0)
+    assert (model.tie_embeddings, model.scale_embeddings) == ("all", True)
+    assert train.schedule == NoamSchedule(kind="noam", factor=1.0, warmup_steps=4000)
+    assert train.batches == TokenBatches(kind="tokens", max_tokens=1024, batches_per_step=1)
+    assert (train.optimizer.betas, train.optimizer.eps, train.label_smoothing) == ((0.9, 0.98), 1e-9, 0.1)
+    assert (train.max_steps, experiment.average.last) == (8000, 5)
+    assert (decode.search, decode.beam, decode.max_extra_tokens) == ("beam", 4, 50)
+    assert (decode.length_penalty.kind, decode.length_penalty.alpha) == ("gnmt", 0.6)
+
+
+def test_the_anchors_recipe() -> None:
+    """Wu et al. 2021, Transformer-Tiny (CLAIMS 4)."""
+    experiment = PARAMS.experiments["tiny"]
+    model, train = experiment.model, experiment.train
+    assert isinstance(model, TransformerModel)
+    assert (model.d_model, model.d_ff, model.n_heads, model.n_layers) == (128, 256, 4, 4)
+    assert (model.residual_dropout, model.tie_embeddings, train.label_smoothing) == (0.3, "all", 0.1)
+    assert train.schedule == InverseSqrtSchedule(kind="inverse_sqrt", lr=5e-3, warmup_steps=2000)
+    assert train.batches == TokenBatches(kind="tokens", max_tokens=4096, batches_per_step=2)
+    assert (train.optimizer.betas, train.max_steps) == ((0.9, 0.98), 8000)
+    assert (experiment.average.last, experiment.decode.beam) == (10, 5)
+    assert (experiment.decode.length_penalty.kind, experiment.decode.length_penalty.alpha) == ("length", 1.0)
