@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 ROUNDS = 2
 WARM_UP = 2
 BATCHES = {"tiny": 12, "base": 6}
-# CLAIMS 1a: the README's model and batches; its optimizer does not matter to the time.
+# The README's model and as many sentences a batch, sorted by length, which its own are not (reports/LOG.md); its
+# optimizer does not matter to the time.
 BASE_MODEL: dict[str, Any] = {
     "norm": "post", "d_model": 512, "d_ff": 2048, "n_heads": 8, "n_layers": 6, "max_positions": 256,
     "tie_embeddings": "none", "scale_embeddings": False, "embedding_dropout": 0.1, "residual_dropout": 0.1,
