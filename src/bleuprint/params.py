@@ -318,11 +318,23 @@ class Optimizer(Strict):
     clip_norm: Positive | None
 
 
+class Regularizers(Strict):
+    """What else keeps a small data set from being learnt by heart; 0 is off.
+
+    `r_drop`: alpha of R-Drop (Liang et al. 2021), which reads each batch twice. `bpe_dropout`: chance of leaving out a
+    merge when each epoch cuts its words into pieces anew (Provilkov et al. 2020).
+    """
+
+    r_drop: NonNegative
+    bpe_dropout: Probability
+
+
 class Train(Strict):
     """`epoch_loss`: what the losses of an epoch are: the mean over tokens, or the mean of the batches' means."""
 
     precision: Literal["fp32", "bf16"]
     label_smoothing: Probability
+    regularizers: Regularizers
     batches: Batches
     schedule: Schedule
     optimizer: Optimizer
@@ -435,6 +447,12 @@ class Params(Strict):
             choose("dataset", corpus.dataset, self.datasets, f"corpora.{name}.dataset: ")
         for name, experiment in self.experiments.items():
             choose("corpus", experiment.corpus, self.corpora, f"experiments.{name}.corpus: ")
+            kind = self.corpora[experiment.corpus].tokenizer.kind
+            if experiment.train.regularizers.bpe_dropout and kind != "bpe":
+                raise ValueError(
+                    f"experiments.{name}.train.regularizers.bpe_dropout needs a corpus with a bpe tokenizer; "
+                    f"{experiment.corpus} has {kind}"
+                )
         expected = self.derive(tuple(self.runs))
         for key in ("runs", "inputs"):
             if getattr(self, key) != expected[key]:

@@ -5,16 +5,13 @@ import math
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from bleuprint.checkpoint import load_into, load_state, save_state, save_weights, weights_of
 from bleuprint.history import rewrite_metrics
 from bleuprint.params import Train
-
-if TYPE_CHECKING:
-    from bleuprint.models.transformer import Transformer
 
 logger = logging.getLogger(__name__)
 
@@ -38,12 +35,14 @@ class Progress:
     plateau_best: float = math.inf
     plateau_bad_epochs: int = 0
     seconds: float = 0.0  # spent training, over all processes
+    source_tokens: int = 0  # read in all updates, no padding
+    target_tokens: int = 0  # predicted in all updates
 
 
 class Learner(NamedTuple):
-    """A model with its optimizer, on a device."""
+    """A model of models/ with its optimizer, on a device."""
 
-    model: "Transformer"
+    model: Any  # as models.build_model gives it
     optimizer: torch.optim.Adam
     device: torch.device
     train: Train

@@ -15,7 +15,18 @@ PACKAGE = Path(__file__).parent
 
 # The modules that decide a run's bytes, besides its model: results/{run}.json has their hashes, dvc.yaml's `score` and
 # Snakemake's depend on them.
-TRAIN_CODE = ("batching", "checkpoint", "history", "models/dropout", "objective", "resume", "training")
+TRAIN_CODE = (
+    "batching",
+    "checkpoint",
+    "consistency",
+    "history",
+    "models/dropout",
+    "objective",
+    "resume",
+    "subwords",
+    "training",
+    "updates",
+)
 CODE = (*TRAIN_CODE, "corpus", "decoding", "idstore", "models/uncached", "search", "segmentation", "tokenizers")
 
 

@@ -12,30 +12,30 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from rich.progress import Progress as Bar
-from torch import nn
 
-from bleuprint.batching import Batch, Pairs, collate, epoch_batches, open_pairs, ordered_batches
+from bleuprint.batching import Pairs, epoch_batches, open_pairs, ordered_batches
 from bleuprint.checkpoint import load_state
 from bleuprint.device import find_device
 from bleuprint.files import atomic_directory
 from bleuprint.history import METRICS, append_metrics, describe, read_metrics, write_history
 from bleuprint.models import build_model, count_parameters
-from bleuprint.objective import Loss, Plateau, build_optimizer, cross_entropy, learning_rate, watch_plateau
+from bleuprint.objective import Plateau, build_optimizer, learning_rate, watch_plateau
 from bleuprint.params import Machine, ModelSpec, PlateauSchedule, Splits, Train
 from bleuprint.resume import STATE, Learner, Progress, keep_weights, resume, save_progress
-from bleuprint.tokenizers import PAD
+from bleuprint.subwords import Subwords, open_subwords, redraw
+from bleuprint.updates import epoch_term, evaluate, prepared, train_step
 
 logger = logging.getLogger(__name__)
 
 Observer = Callable[[int, Mapping[str, float]], None]  # called with an update's number and what was measured there
-Stop = Literal["max_steps", "patience"]  # why a run is over
+Stop = Literal["max_steps", "patience", "diverged"]  # why a run is over
 
 
 class Recipe(NamedTuple):
@@ -76,13 +76,15 @@ def work_directory(root: Path, run: str, recipe: Recipe) -> Path:
 def train_run(recipe: Recipe, work: Path, out: Path, observe: Observer) -> None:
     """Train to the end, resuming from `work` where a state lies there, and publish the results as `out`.
 
-    `out` gets weights/best.safetensors (lowest validation loss), weights/step-*.safetensors (ends of the last keep_last
-    epochs), metrics.jsonl, history.csv and summary.json. ValueError if the corpus is unusable or a loss is not finite.
+    `out` gets weights/best.safetensors (lowest validation loss; the last where none is finite), weights/step-*
+    (ends of the last keep_last epochs), metrics.jsonl, history.csv and summary.json. A loss that is not finite ends the
+    run: it has diverged, and its last weights are worth nothing. ValueError if the corpus is unusable.
     """
     torch.set_num_threads(recipe.machine.threads)
     training, validation = (open_pairs(recipe.corpus, name) for name in (recipe.splits.train, recipe.splits.validation))
     ordered_batches(validation, recipe.train.batches)  # refuses a pair that is too long now, not after an epoch
     (work / "weights").mkdir(parents=True, exist_ok=True)
+    subwords = open_subwords(recipe.corpus, training) if recipe.train.regularizers.bpe_dropout else None
     learner = new_learner(recipe)
     progress = resume(learner, work)
     with Bar(disable=not sys.stderr.isatty()) as bar:
@@ -96,9 +98,10 @@ def train_run(recipe: Recipe, work: Path, out: Path, observe: Observer) -> None:
 
         stopped: Stop | None = None
         while stopped is None:
-            run_epoch(recipe, learner, progress, training, work, note)
-            stopped = finish_epoch(recipe, learner, progress, validation, work, note)
-    publish(progress, stopped, work, out)
+            pairs = epoch_pairs(recipe, training, subwords, progress.epoch)
+            finite = run_epoch(recipe, learner, progress, pairs, work, note)
+            stopped = finish_epoch(recipe, learner, progress, validation, finite, work, note)
+    publish(learner, progress, stopped, work, out)
 
 
 def new_learner(recipe: Recipe) -> Learner:
@@ -120,29 +123,44 @@ def vocabulary_sizes(corpus: Path) -> tuple[int, int]:
         raise ValueError(f"{path} is damaged; make it again with: python -m bleuprint tokenize {corpus.name}") from None
 
 
-# --- updates and epochs -----------------------------------------------------------------------------------------------
+# --- epochs -----------------------------------------------------------------------------------------------------------
 
 
-def run_epoch(recipe: Recipe, learner: Learner, progress: Progress, pairs: Pairs, work: Path, note: Observer) -> None:
-    """Do the updates that are left of the epoch under way."""
+def epoch_pairs(recipe: Recipe, pairs: Pairs, subwords: Subwords | None, epoch: int) -> Pairs:
+    """Return the training pairs as an epoch reads them: in other pieces each time where BPE-dropout is on."""
+    if subwords is None:
+        return pairs
+    return redraw(subwords, pairs, recipe.train.regularizers.bpe_dropout, recipe.seed, epoch)
+
+
+def run_epoch(recipe: Recipe, learner: Learner, progress: Progress, pairs: Pairs, work: Path, note: Observer) -> bool:
+    """Do the updates that are left of the epoch under way; return whether their losses are finite.
+
+    The losses are fetched where they are logged, saved or at the end: a GPU need not be waited for at every update.
+    """
     train = recipe.train
-    began, tokens_seen = time.perf_counter(), 0
-    for rows in epoch_steps(pairs, train, recipe.seed, progress.epoch)[progress.epoch_steps :]:
-        if progress.step == train.max_steps:
-            break
-        batches = [collate(pairs, batch) for batch in rows]
+    steps = epoch_steps(pairs, train, recipe.seed, progress.epoch)[progress.epoch_steps :]
+    began, read, losses = time.perf_counter(), 0, Pending([], [])
+    for batches in prepared(pairs, steps[: train.max_steps - progress.step], learner.device):
         lr = learning_rate(train.schedule, progress.step + 1, recipe.model.d_model, progress.plateau_factor)
-        loss, tokens = train_step(learner, batches, lr)
-        count_step(progress, train, loss, tokens)
-        tokens_seen += tokens + sum(int((batch.source != PAD).sum()) for batch in batches)
-        if progress.step % train.log_every_steps == 0:
+        losses.sums.append(train_step(learner, batches, lr))
+        losses.tokens.append(sum(batch.tokens for batch in batches))
+        source_tokens = sum(batch.source_tokens for batch in batches)
+        count_update(progress, source_tokens, losses.tokens[-1])
+        read += source_tokens + losses.tokens[-1]
+        logs, saves = (progress.step % n == 0 for n in (train.log_every_steps, train.checkpoint_every_steps))
+        if (logs or saves) and not settle(progress, train, losses):
+            return False
+        if logs:
             elapsed = time.perf_counter() - began
-            note(progress.step, window_metrics(progress, lr, tokens_seen / elapsed))
+            note(progress.step, window_metrics(progress, lr, read / elapsed))
             progress.seconds += elapsed
-            began, tokens_seen = time.perf_counter(), 0
-        if progress.step % train.checkpoint_every_steps == 0:
+            began, read = time.perf_counter(), 0
+        if saves:
             save_progress(learner, progress, work)
+    finite = settle(progress, train, losses)
     progress.seconds += time.perf_counter() - began
+    return finite
 
 
 def epoch_steps(pairs: Pairs, train: Train, seed: int, epoch: int) -> list[list[np.ndarray]]:
@@ -151,59 +169,33 @@ def epoch_steps(pairs: Pairs, train: Train, seed: int, epoch: int) -> list[list[
     return [batches[i : i + size] for i in range(0, len(batches), size)]
 
 
-def train_step(learner: Learner, batches: Sequence[Batch], lr: float) -> tuple[float, int]:
-    """Do one update over all batches together; return the summed cross-entropy and the number of target tokens.
-
-    The gradient is that of the sum over all tokens divided by their number, however they are spread over batches.
-    """
-    tokens = sum(int((batch.labels != PAD).sum()) for batch in batches)
-    total = 0.0
-    for batch in batches:
-        loss = batch_loss(learner, batch, learner.train.label_smoothing)
-        (loss.smoothed / tokens).backward()
-        total += loss.plain.item()
-    check_finite(total, lr)
-    clip_norm = learner.train.optimizer.clip_norm
-    if clip_norm is not None:
-        nn.utils.clip_grad_norm_(learner.model.parameters(), clip_norm)
-    for group in learner.optimizer.param_groups:
-        group["lr"] = lr
-    learner.optimizer.step()
-    learner.optimizer.zero_grad(set_to_none=True)
-    return total, tokens
-
-
-def check_finite(loss: float, lr: float) -> None:
-    """Raise ValueError on a loss that is no number."""
-    if not math.isfinite(loss):
-        raise ValueError(f"the loss is {loss} at lr {lr:g}: training has diverged; lower the learning rate")
-
-
-def batch_loss(learner: Learner, batch: Batch, smoothing: float) -> Loss:
-    """Return the summed loss over the tokens of a batch; logits are made at real positions only."""
-    model, device = learner.model, learner.device
-    labels = batch.labels.flatten()
-    real = (labels != PAD).nonzero().squeeze(1)
-    with learner.precision():
-        hidden = model(batch.source.to(device), batch.inputs.to(device)).flatten(0, 1)
-        hidden = hidden.index_select(0, real.to(device))
-        return cross_entropy(hidden, model.output_weight, model.output_bias, labels[real].to(device), smoothing)
-
-
-def count_step(progress: Progress, train: Train, loss: float, tokens: int) -> None:
-    """Add one update to the sums."""
-    total, terms = epoch_term(train, loss, tokens)
+def count_update(progress: Progress, source_tokens: int, target_tokens: int) -> None:
+    """Add one update and what it read."""
     progress.step += 1
     progress.epoch_steps += 1
-    progress.epoch_loss += total
-    progress.epoch_terms += terms
-    progress.window_loss += loss
-    progress.window_tokens += tokens
+    progress.source_tokens += source_tokens
+    progress.target_tokens += target_tokens
 
 
-def epoch_term(train: Train, loss: float, tokens: int) -> tuple[float, int]:
-    """Return what a batch with this summed loss adds to the sum and to the divisor of an epoch's loss."""
-    return (loss, tokens) if train.epoch_loss == "tokens" else (loss / tokens, 1)
+class Pending(NamedTuple):
+    """Updates whose losses are not fetched yet: their summed cross-entropies on the device, and tokens."""
+
+    sums: list[torch.Tensor]
+    tokens: list[int]
+
+
+def settle(progress: Progress, train: Train, losses: Pending) -> bool:
+    """Fetch the losses that wait and add them to the sums; return whether all are finite."""
+    found = torch.stack(losses.sums).tolist() if losses.sums else []
+    for loss, tokens in zip(found, losses.tokens, strict=True):
+        total, terms = epoch_term(train, loss, tokens)
+        progress.epoch_loss += total
+        progress.epoch_terms += terms
+        progress.window_loss += loss
+        progress.window_tokens += tokens
+    losses.sums.clear()
+    losses.tokens.clear()
+    return all(map(math.isfinite, found))
 
 
 def window_metrics(progress: Progress, lr: float, tokens_per_second: float) -> dict[str, float]:
@@ -213,36 +205,26 @@ def window_metrics(progress: Progress, lr: float, tokens_per_second: float) -> d
     return {"train_loss": loss, "lr": lr, "tokens_per_second": tokens_per_second}
 
 
-@torch.no_grad()
-def evaluate(learner: Learner, pairs: Pairs) -> float:
-    """Return the mean cross-entropy per target token, in nats, without dropout or smoothing."""
-    learner.model.eval()
-    total, terms = 0.0, 0
-    for rows in ordered_batches(pairs, learner.train.batches):
-        batch = collate(pairs, rows)
-        loss = batch_loss(learner, batch, 0.0).plain.item()
-        more, count = epoch_term(learner.train, loss, int((batch.labels != PAD).sum()))
-        total, terms = total + more, terms + count
-    learner.model.train()
-    return total / terms
-
-
 def finish_epoch(
-    recipe: Recipe, learner: Learner, progress: Progress, validation: Pairs, work: Path, note: Observer
+    recipe: Recipe, learner: Learner, progress: Progress, validation: Pairs, finite: bool, work: Path, note: Observer
 ) -> Stop | None:
     """Validate and keep the weights; return why the run is over, or begin the next epoch and save the state.
+
+    It is over where the epoch's losses are not finite, or validation's is not: nothing comes back from there.
 
     The state of a run that is over is the last one before its end: max_steps may cut an epoch in two, and a run that is
     given more updates must finish that epoch first.
     """
     train, began = recipe.train, time.perf_counter()
-    loss = evaluate(learner, validation)
+    loss = evaluate(learner, validation) if finite else math.nan
     lr = learning_rate(train.schedule, progress.step, recipe.model.d_model, progress.plateau_factor)
-    check_finite(loss, lr)
     keep_weights(learner, progress, loss, train.keep_last, work)
     metrics = {"train_loss_epoch": progress.epoch_loss / progress.epoch_terms, "validation_loss": loss}
     progress.seconds += time.perf_counter() - began
     note(progress.step, {**metrics, "lr": lr, "seconds": progress.seconds})
+    if not math.isfinite(loss):
+        logger.warning("training has diverged: a loss of epoch %d is not finite at lr %g", progress.epoch, lr)
+        return "diverged"
     follow_validation(progress, train, loss)
     if progress.bad_epochs >= train.patience_epochs:
         return "patience"
@@ -269,15 +251,39 @@ def follow_validation(progress: Progress, train: Train, loss: float) -> None:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def publish(progress: Progress, stopped: Stop, work: Path, out: Path) -> None:
+def publish(learner: Learner, progress: Progress, stopped: Stop, work: Path, out: Path) -> None:
     """Replace `out` by the finished run's weights, metrics, history and summary, all at once."""
-    summary = {"epochs": progress.epoch, "steps": progress.step, "stopped": stopped, "validation_loss": progress.best}
+    summary = {
+        "epochs": progress.epoch,
+        "steps": progress.step,
+        "stopped": stopped,
+        "validation_loss": None if stopped == "diverged" else progress.best,
+        "source_tokens": progress.source_tokens,
+        "target_tokens": progress.target_tokens,
+        "flops": count_flops(learner, progress),
+    }
     with atomic_directory(out) as directory:
         (directory / "weights").mkdir()
-        for file in sorted((work / "weights").glob("step-*.safetensors")):
+        ends = sorted((work / "weights").glob("step-*.safetensors"))
+        for file in ends:
             shutil.copy(file, directory / "weights")
-        best = max((work / "weights").glob("best-*.safetensors"))
+        best = max((work / "weights").glob("best-*.safetensors"), default=ends[-1])
         shutil.copy(best, directory / "weights" / "best.safetensors")
         shutil.copy(work / METRICS, directory)
         write_history(read_metrics(work), directory / "history.csv")
         (directory / "summary.json").write_text(json.dumps(summary, indent=2, sort_keys=True) + "\n")
+
+
+def count_flops(learner: Learner, progress: Progress) -> float:
+    """Return the operations of all updates, forward and backward: 6 for each matrix element and token it reads.
+
+    Real tokens alone: the source's for the encoder, the target's for the decoder and the output projection; what
+    attention does between tokens is left out (Kaplan et al. 2020, section 2.1). R-Drop reads everything twice.
+    """
+    matrices = {name: weight.numel() for name, weight in learner.model.named_parameters() if weight.dim() == 2}
+    encoder, decoder = (
+        sum(size for name, size in matrices.items() if name.startswith(part)) for part in ("encoder", "decoder")
+    )
+    per_target_token = decoder + learner.model.output_weight.numel()
+    passes = 2 if learner.train.regularizers.r_drop else 1
+    return 6.0 * passes * (encoder * progress.source_tokens + per_target_token * progress.target_tokens)

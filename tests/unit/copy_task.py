@@ -39,6 +39,7 @@ NO_DROPOUT = {"embedding_dropout": 0.0, "residual_dropout": 0.0}
 TRAIN = {  # 10 to 12 updates an epoch
     "precision": "fp32",
     "label_smoothing": 0.1,
+    "regularizers": {"r_drop": 0.0, "bpe_dropout": 0.0},
     "batches": {"kind": "tokens", "max_tokens": 64, "batches_per_step": 1},
     "schedule": {"kind": "inverse_sqrt", "lr": 5e-3, "warmup_steps": 20},
     "optimizer": {"kind": "adam", "betas": [0.9, 0.98], "eps": 1e-9, "weight_decay": 0.0, "clip_norm": 1.0},

@@ -22,7 +22,7 @@ from bleuprint.objective import build_optimizer
 from bleuprint.params import TransformerModel, load_params
 from bleuprint.resume import Learner
 from bleuprint.tokenizers import BOS, EOS, PAD
-from bleuprint.training import batch_loss
+from bleuprint.updates import batch_loss, prepare
 
 PARAMS = load_params(ROOT / "params.yaml")
 README = PARAMS.experiments["readme"]
@@ -178,7 +178,8 @@ def our_loss(model: Transformer, batch: Batch) -> Tensor:
     """Return the loss per token as training has it, with the recipe's smoothing; in fp32."""
     train = README.train.model_copy(update={"precision": "fp32"})
     learner = Learner(model, build_optimizer(model, train.optimizer), torch.device("cpu"), train)
-    return batch_loss(learner, batch, train.label_smoothing).smoothed / (batch.labels != PAD).sum()
+    ready = prepare(batch, learner.device)
+    return batch_loss(learner, ready, train.label_smoothing).smoothed / ready.tokens
 
 
 def copied(model: Transformer) -> Weights:

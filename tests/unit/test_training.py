@@ -11,19 +11,13 @@ import torch
 from copy_task import NO_DROPOUT, TYPES, corpus, epoch_ends, finished, read_lines, recipe_for, run, write_corpus
 
 from bleuprint.batching import collate, epoch_batches, open_pairs, ordered_batches
-from bleuprint.checkpoint import load_into, load_weights, weights_of
+from bleuprint.checkpoint import load_into, load_state, load_weights, save_state, weights_of
 from bleuprint.idstore import write_ids
 from bleuprint.params import PlateauSchedule
 from bleuprint.resume import Learner, Progress
 from bleuprint.tokenizers import BOS, EOS, PAD
-from bleuprint.training import (
-    Recipe,
-    batch_loss,
-    evaluate,
-    follow_validation,
-    new_learner,
-    train_step,
-)
+from bleuprint.training import Recipe, follow_validation, new_learner
+from bleuprint.updates import batch_loss, evaluate, prepare, train_step
 
 __all__ = ["corpus", "finished"]  # fixtures
 
@@ -72,7 +66,7 @@ def test_a_copy_task_is_learnt(tmp_path: Path) -> None:
 def one_step(recipe: Recipe, batches: list[list[int]], lr: float = 1.0) -> dict[str, torch.Tensor]:
     """Return the weights after one update over batches of these rows."""
     learner, pairs = new_learner(recipe), open_pairs(recipe.corpus, "train")
-    train_step(learner, [collate(pairs, np.array(rows)) for rows in batches], lr)
+    train_step(learner, [prepare(collate(pairs, np.array(rows)), learner.device) for rows in batches], lr)
     return weights_of(learner.model)
 
 
@@ -119,10 +113,10 @@ def test_an_epoch_may_count_each_batch_alike(corpus: Path) -> None:
     learner.model.eval()
     sums, tokens = [], []
     for rows in ordered_batches(pairs, learner.train.batches):
-        batch = collate(pairs, rows)
+        batch = prepare(collate(pairs, rows), learner.device)
         with torch.no_grad():
             sums.append(batch_loss(learner, batch, 0.0).plain.item())
-        tokens.append(int((batch.labels != PAD).sum()))
+        tokens.append(batch.tokens)
     assert found["tokens"] == pytest.approx(sum(sums) / sum(tokens), rel=1e-6)
     assert found["batches"] == pytest.approx(fmean(s / n for s, n in zip(sums, tokens, strict=True)), rel=1e-6)
     assert found["tokens"] != pytest.approx(found["batches"], rel=1e-4)
@@ -157,11 +151,46 @@ def test_a_validation_pair_that_is_too_long_is_refused_before_the_first_update(t
     assert not list(tmp_path.rglob("metrics.jsonl"))
 
 
-def test_a_diverged_training_says_so(corpus: Path, tmp_path: Path) -> None:
+def test_a_diverged_training_is_over_and_says_so(
+    corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first update makes the weights infinite; the epoch's losses are fetched after 4 and the run ends there."""
     schedule = {"kind": "inverse_sqrt", "lr": 1e30, "warmup_steps": 1}
-    with pytest.raises(ValueError, match=r"^the loss is \S+ at lr \S+: training has diverged; lower the learning rate"):
-        run(recipe_for(corpus, {"schedule": schedule}), tmp_path)
-    assert not (tmp_path / "out").exists()
+    out = run(recipe_for(corpus, {"schedule": schedule, "log_every_steps": 4}), tmp_path)
+    summary = json.loads((out / "summary.json").read_text())
+    assert (summary["stopped"], summary["validation_loss"], summary["steps"]) == ("diverged", None, 4)
+    assert "training has diverged" in caplog.text
+    with (out / "history.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["epoch"], row["validation_loss"]) for row in rows] == [("1", "nan")]
+    assert sorted(file.name for file in (out / "weights").iterdir()) == [
+        "best.safetensors",
+        "step-00000004.safetensors",
+    ]
+
+
+def test_a_validation_that_diverges_ends_a_run_too(corpus: Path, tmp_path: Path) -> None:
+    """Losses of an epoch of one update are those of the first weights, which are finite; those after it are not."""
+    schedule = {"kind": "inverse_sqrt", "lr": 1e30, "warmup_steps": 1}
+    batches = {"kind": "tokens", "max_tokens": 5000, "batches_per_step": 1}
+    out = run(recipe_for(corpus, {"schedule": schedule, "batches": batches}), tmp_path)
+    with (out / "history.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert float(row["train_loss"]) < 10
+    assert row["validation_loss"] == "nan"
+
+
+def test_a_run_that_diverges_later_keeps_its_best_weights(corpus: Path, tmp_path: Path) -> None:
+    """Nothing finite is left in the state from which the second epoch goes on."""
+    run(recipe_for(corpus, {"max_steps": 24}), tmp_path)
+    (path,) = tmp_path.rglob("state.pt")
+    state = load_state(path)
+    state["weights"]["source_embedding.weight"].fill_(float("nan"))
+    save_state(state, path)
+    out = run(recipe_for(corpus, {"max_steps": 90}), tmp_path)
+    summary = json.loads((out / "summary.json").read_text())
+    assert (summary["stopped"], summary["validation_loss"], summary["epochs"]) == ("diverged", None, 2)
+    assert all(bool(value.isfinite().all()) for value in load_weights(out / "weights/best.safetensors").values())
 
 
 # --- when to stop -----------------------------------------------------------------------------------------------------
@@ -231,7 +260,7 @@ def test_the_best_weights_have_the_lowest_loss(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("work/*/weights/best-*"))) == 1, "the best before are forgotten"
 
 
-def test_summary_history_and_metrics_agree(finished: Path) -> None:
+def test_summary_history_and_metrics_agree(finished: Path, corpus: Path) -> None:
     lines = read_lines(finished)
     windows = [line for line in lines if "validation_loss" not in line]
     ends = [line for line in lines if "validation_loss" in line]
@@ -252,7 +281,20 @@ def test_summary_history_and_metrics_agree(finished: Path) -> None:
         "steps": 25,
         "stopped": "max_steps",
         "validation_loss": min(line["validation_loss"] for line in ends),
+        **read_and_done(recipe_for(corpus)),
     }
+
+
+def read_and_done(recipe: Recipe) -> dict[str, float]:
+    """Count the tokens of the first 25 updates, and 6 operations for each of them and each matrix element."""
+    pairs = open_pairs(recipe.corpus, "train")
+    batches = [rows for epoch in (1, 2, 3) for rows in epoch_batches(pairs, recipe.train.batches, 1, epoch)][:25]
+    source = sum(int(pairs.source.lengths[rows].sum()) for rows in batches)
+    target = sum(int(pairs.target.lengths[rows].sum()) - len(rows) for rows in batches)
+    matrix = 4 * 32 * 32  # Q, K, V and the output of an attention
+    encoder, decoder = matrix + 2 * 32 * 64, 2 * matrix + 2 * 32 * 64
+    flops = 6.0 * (encoder * source + (decoder + TYPES * 32) * target)
+    return {"source_tokens": source, "target_tokens": target, "flops": flops}
 
 
 def test_epoch_and_window_losses_are_means_over_tokens(corpus: Path, tmp_path: Path) -> None:
@@ -266,6 +308,7 @@ def test_epoch_and_window_losses_are_means_over_tokens(corpus: Path, tmp_path: P
     assert ends[:2] == pytest.approx([expected, expected], rel=1e-5)
     for epoch in (1, 2):
         windows = [line["train_loss"] for line in lines if "train_loss" in line and line["epoch"] == epoch]
-        batches = [collate(pairs, rows) for rows in epoch_batches(pairs, recipe.train.batches, 1, epoch)]
-        means = [float(batch_loss(learner, batch, 0.0).plain) / int((batch.labels != PAD).sum()) for batch in batches]
+        rows = epoch_batches(pairs, recipe.train.batches, 1, epoch)
+        batches = [prepare(collate(pairs, batch), learner.device) for batch in rows]
+        means = [float(batch_loss(learner, batch, 0.0).plain) / batch.tokens for batch in batches]
         assert windows == pytest.approx(means, rel=1e-5)

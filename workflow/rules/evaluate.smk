@@ -55,6 +55,7 @@ rule score:
         hashed=code(
             "batching",
             "checkpoint",
+            "consistency",
             "corpus",
             "decoding",
             "history",
@@ -65,8 +66,10 @@ rule score:
             "resume",
             "search",
             "segmentation",
+            "subwords",
             "tokenizers",
             "training",
+            "updates",
         ),
         model_code=model_code,
     output:

@@ -4,7 +4,18 @@
 rule train:
     input:
         corpus=corpus_data,
-        code=code("batching", "checkpoint", "history", "models/dropout", "objective", "resume", "training"),
+        code=code(
+            "batching",
+            "checkpoint",
+            "consistency",
+            "history",
+            "models/dropout",
+            "objective",
+            "resume",
+            "subwords",
+            "training",
+            "updates",
+        ),
         model_code=model_code,
     output:
         weights=directory("runs/{run}/train/weights"),

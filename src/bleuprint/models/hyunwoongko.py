@@ -121,13 +121,22 @@ class LayerNorm(nn.Module):
         self.eps = spec.norm_eps
 
     def forward(self, x: Tensor) -> Tensor:
-        """Use torch's kernel, which has the biased deviation, wherever eps is lost in rounding (it is 1e-12)."""
+        """Use torch's kernel, which has the biased deviation, wherever eps is lost in rounding (it is 1e-12).
+
+        Not on a GPU, which would be waited for to compare.
+        """
+        if x.device.type != "cpu":
+            return self.by_definition(x)
         size = x.size(-1)
         bias = math.sqrt((size - 1) / size)  # biased / unbiased deviation
         fused, _, inverse = torch.native_layer_norm(x, (size,), self.gamma * bias, self.beta, 0.0)
         std = 1 / (inverse.detach() * bias)
         if bool((std + self.eps == std).all()):
             return fused
+        return self.by_definition(x)
+
+    def by_definition(self, x: Tensor) -> Tensor:
+        """Return the norm as it is written."""
         return self.gamma * (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + self.eps) + self.beta
 
 

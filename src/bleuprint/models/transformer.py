@@ -44,8 +44,11 @@ ALL = Layout((), None)
 
 
 def choose_layout(ids: Tensor, d_model: int) -> Layout:
-    """Return how to compute on ids (B, T), whose padding follows each sentence: packed where there is much of it."""
-    if d_model * int((ids == PAD).sum()) <= PACK_ABOVE * ids.numel():
+    """Return how to compute on ids (B, T), whose padding follows each sentence: packed where there is much of it.
+
+    Not on a GPU, which would be waited for to count it.
+    """
+    if ids.device.type != "cpu" or d_model * int((ids == PAD).sum()) <= PACK_ABOVE * ids.numel():
         return ALL
     rows, columns = (ids != PAD).nonzero(as_tuple=True)
     return Layout(tuple(ids.shape), (rows, columns))
