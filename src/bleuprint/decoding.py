@@ -28,7 +28,7 @@ from bleuprint.files import atomic_directory
 from bleuprint.models import build_model
 from bleuprint.models.uncached import WholeModel, is_uncached
 from bleuprint.params import Batches, Corpus, Decode, HyunwoongkoModel, Machine, ModelSpec, Splits
-from bleuprint.search import Model, search
+from bleuprint.search import NEVER, Model, search
 from bleuprint.tokenizers import BOS, EOS, PAD, Learned, Side, load_tokenizer, official_chain
 
 logger = logging.getLogger(__name__)
@@ -95,12 +95,14 @@ def load_model(weights: Path, model_params: ModelSpec, vocabulary: Mapping[Side,
 def translate(model: nn.Module, sources: Ids, decode: Decode, split: str) -> list[tuple[int, ...]]:
     """Return the best target ids, without marks, of each source sentence, in the order of `sources`.
 
-    A sentence without words has an empty translation and is not shown to the model. ValueError names the split.
+    A sentence without words has an empty translation and is not shown to the model; so has one that a diverged model
+    gives no finite probability to any translation of. ValueError names the split.
     """
     decoder, device, uncached = cast("Model[Any]", model), device_of(model), is_uncached(spec_of(model))
     hypotheses: list[tuple[int, ...]] = [()] * len(sources.lengths)
     lengths = {row: length for row, length in enumerate(sources.lengths.tolist()) if has_words(sources, row)}
     sizes = {row: tokens_held(length, decode.max_extra_tokens, uncached) for row, length in lengths.items()}
+    lost = 0
     with show_progress(split, len(lengths)) as advance:
         for rows in plan_batches(sizes, decode.beam, decode.max_batch_tokens, mixed=not uncached):
             batch = pad(sources, np.array(rows)).to(device)
@@ -110,7 +112,10 @@ def translate(model: nn.Module, sources: Ids, decode: Decode, split: str) -> lis
                 raise ValueError(f"{split}, among line {rows[0] + 1} and others of its length: {error}") from error
             for row, [best] in zip(rows, results, strict=True):
                 hypotheses[row] = best.tokens
+                lost += best.score == NEVER
             advance(len(rows))
+    if lost:
+        logger.warning("%s: %d sentences have no translation of finite probability: training has diverged", split, lost)
     return hypotheses
 
 

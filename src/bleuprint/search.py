@@ -79,7 +79,8 @@ def search(
 ) -> list[list[Hypothesis]]:
     """Return at most n_best hypotheses for each row of source (B, S), best first, at least one.
 
-    ValueError where n_best exceeds the beam or the model's probabilities are not numbers.
+    It is empty, with a score of NEVER, where no translation has a finite probability: training has diverged. ValueError
+    where n_best exceeds the beam.
     """
     if not 1 <= n_best <= beam:
         raise ValueError(f"n_best {n_best} is not between 1 and the beam {beam}")
@@ -234,9 +235,7 @@ def closed(beams: Beams, done: Tensor) -> Iterator[tuple[int, list[Hypothesis]]]
             for tokens, score in zip(beams.best_tokens[index].tolist(), beams.best_scores[index].tolist(), strict=True)
             if score != NEVER
         ]
-        if not hypotheses:
-            raise ValueError("the model gives no finite probability to any translation; did its training diverge?")
-        yield int(beams.sentences[index]), hypotheses
+        yield int(beams.sentences[index]), hypotheses or [Hypothesis((), NEVER)]
 
 
 def without_marks(tokens: list[int]) -> tuple[int, ...]:
