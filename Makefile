@@ -4,7 +4,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test repro snakemake ui bench bench-peer lint lock clean
+.PHONY: help venv demo test repro snakemake ui bench bench-gpu bench-peer lint lock clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -68,6 +68,11 @@ bench: $(STAMP)  ## how fast it is, by ratios; appends its tables to benchmarks/
 	python benchmarks/tokenizing.py
 	python benchmarks/scoring.py
 	python benchmarks/startup.py
+
+bench-gpu: $(STAMP)  ## how fast a GPU trains, and the hours that the table `full` would take there; appends its table too
+	for corpus in multi30k-words multi30k-bpe; do \
+	  [ -d data/corpora/$$corpus ] || python -m bleuprint tokenize $$corpus || exit; done
+	python benchmarks/gpu.py
 
 bench-peer: $(STAMP)  ## JoeyNMT beside us, in an environment of its own below work/
 	python benchmarks/peer.py

@@ -63,9 +63,17 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[objec
 
 def machine() -> str:
     """Return date, commit, processor and its number of cores: what a figure depends on besides the code."""
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{datetime.date.today()}, commit {commit.stdout.strip()}, {processor()}, {cores} cores"
+    return f"{datetime.date.today()}, commit {commit()}, {processor()}, {cores} cores"
+
+
+def commit() -> str:
+    """Return the commit's short name, "unknown" in a copy without git: a machine that is lent may have none."""
+    try:
+        done = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
 
 
 def processor() -> str:

@@ -123,7 +123,10 @@ def corpus_of(name: str) -> Path:
     """Return a corpus' folder; the program ends where it does not exist."""
     path = Path("data/corpora") / name
     if not path.exists():
-        sys.exit(f"{path} does not exist: python -m bleuprint download multi30k && python -m bleuprint tokenize {name}")
+        dataset = load_params().corpora[name].dataset
+        sys.exit(
+            f"{path} does not exist: python -m bleuprint download {dataset} && python -m bleuprint tokenize {name}"
+        )
     return path
 
 
@@ -149,12 +152,13 @@ def our_step(experiment: Experiment, corpus: Path) -> Any:
     from bleuprint.models import build_model
     from bleuprint.objective import build_optimizer
     from bleuprint.resume import Learner
-    from bleuprint.training import train_step, vocabulary_sizes
+    from bleuprint.training import vocabulary_sizes
+    from bleuprint.updates import prepare, train_step
 
     torch.manual_seed(1)
     model = build_model(experiment.model, *vocabulary_sizes(corpus))
     learner = Learner(model, build_optimizer(model, experiment.train.optimizer), torch.device("cpu"), experiment.train)
-    return lambda batch: train_step(learner, [batch], 1e-4)
+    return lambda batch: train_step(learner, [prepare(batch, learner.device)], 1e-4)
 
 
 def naive_step(experiment: Experiment, corpus: Path) -> Any:

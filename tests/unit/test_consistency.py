@@ -26,7 +26,7 @@ def by_definition(first: Tensor, second: Tensor, weight: Tensor, bias: Tensor | 
     entropies = [F.cross_entropy(x, target, reduction="sum", label_smoothing=SMOOTHING) for x in (z, z2)]
     p, q = z.log_softmax(-1), z2.log_softmax(-1)
     divergences = [F.kl_div(x, y, log_target=True, reduction="sum") for x, y in ((p, q), (q, p))]
-    return sum(entropies) / 2 + ALPHA / 4 * sum(divergences)
+    return (entropies[0] + entropies[1]) / 2 + ALPHA / 4 * (divergences[0] + divergences[1])
 
 
 @pytest.mark.parametrize("with_bias", [True, False])
@@ -38,16 +38,17 @@ def test_loss_and_gradients_are_those_of_the_definition(
     random = torch.Generator().manual_seed(1)
     first, second, weight = (torch.randn(*shape, generator=random) for shape in ((37, 8), (37, 8), (11, 8)))
     bias = torch.randn(11, generator=random) if with_bias else None
-    inputs = [x.double().requires_grad_() for x in (first, second, weight, bias) if x is not None]
     target = torch.randint(0, 11, (37,), generator=random)
-    arguments = (*inputs, *([] if with_bias else [None]), target)
-    found = consistent_cross_entropy(*arguments, SMOOTHING, ALPHA)
-    expected = by_definition(*arguments)
+    inputs = [x.double().requires_grad_() for x in (first, second, weight, bias) if x is not None]
+    first, second, weight = inputs[:3]
+    bias = inputs[3] if with_bias else None
+    found = consistent_cross_entropy(first, second, weight, bias, target, SMOOTHING, ALPHA)
+    expected = by_definition(first, second, weight, bias, target)
     torch.testing.assert_close(found.smoothed.double(), expected, rtol=1e-5, atol=0)
     gradients = [torch.autograd.grad(3 * loss, inputs) for loss in (found.smoothed, expected)]
     for mine, theirs in zip(*gradients, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
-    plain = [F.cross_entropy(F.linear(x, *arguments[2:4]), target, reduction="sum") for x in inputs[:2]]
+    plain = [F.cross_entropy(F.linear(x, weight, bias), target, reduction="sum") for x in (first, second)]
     assert float(found.plain) == pytest.approx(sum(float(x.detach()) for x in plain) / 2, rel=1e-5)
     assert not found.plain.requires_grad
 

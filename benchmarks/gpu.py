@@ -1,0 +1,162 @@
+"""How fast a GPU trains, by the train stage's own path, and how many hours the runs of a table would take there.
+
+    python benchmarks/gpu.py                                                # on the GPU; on the CPU where there is none
+    python benchmarks/gpu.py --device cpu --experiments toy --table demo    # a try in seconds
+
+Measures `--experiments` and those of the table. An epoch's end validates, writes the weights, twice as for a best
+epoch, and saves the state from which training resumes. What MLflow takes and how long a run starts are left out.
+Bar: `readme` at 1,000 epochs in under half an hour on one H200.
+"""
+
+import argparse
+import math
+import statistics
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from table import matmul_rate, print_table, spread
+from training import corpus_of
+
+from bleuprint.params import TABLES_DIR, Machine, Params, Train, load_params, load_table
+from bleuprint.process import prepare
+from bleuprint.runs import recipe_of
+
+if TYPE_CHECKING:
+    from training_cost import Cost
+
+EXPERIMENTS = "tiny,readme,paper"
+TABLE = "full"
+PRODUCT_SIZE = {"cpu": 1024, "cuda": 8192}  # of the square matrices whose product is the measure
+HEADER = (
+    "experiment", "updates", "seconds an update", "tokens/s", "target tokens/s", "TFLOP/s", "of products",
+    "an epoch's end: validation + weights + state, s", "never waits", "GPU MB",
+)  # fmt: skip
+
+
+def main() -> None:
+    """Read the command line, measure each experiment and print the table."""
+    prepare()  # as the train stage does, before torch starts
+    params = load_params()
+    chosen = arguments(params)
+    runs = load_table(chosen.table).runs if chosen.table else ()
+    machine = Machine(device=chosen.device, threads=params.machine.threads)
+    names = list(dict.fromkeys([*chosen.experiments, *(params.run_named(run).experiment for run in runs)]))
+    for name in names:
+        corpus_of(params.experiments[name].corpus)  # the program ends now where there is none, not after the first
+    print_costs(params, machine, measure_all(params, machine, names, chosen), runs)
+
+
+def arguments(params: Params) -> argparse.Namespace:
+    """Read the command line; the program ends with a sentence where something is wrong with it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--experiments", type=lambda text: text.split(","), default=EXPERIMENTS, metavar="A,B")
+    parser.add_argument("--table", help=f"whose runs to project; {TABLE} where there is one", default=default_table())
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default=params.machine.device)
+    parser.add_argument("--updates", type=int, default=200, help="of each experiment that are timed")
+    parser.add_argument("--blocks", type=int, default=10, help="of updates; a GPU is waited for at their ends alone")
+    parser.add_argument("--warm-up", type=int, default=20, help="updates before them")
+    chosen = parser.parse_args()
+    if unknown := sorted(set(chosen.experiments) - set(params.experiments)):
+        parser.error(f"unknown experiment {', '.join(unknown)}; valid: {', '.join(params.experiments)}")
+    if chosen.blocks < 1 or chosen.updates < chosen.blocks or chosen.updates % chosen.blocks:
+        parser.error(f"--updates {chosen.updates} are not {chosen.blocks} blocks of some updates each")
+    return chosen
+
+
+def default_table() -> str | None:
+    """Return the table whose hours are asked for, where there is one."""
+    return TABLE if (TABLES_DIR / f"{TABLE}.yaml").exists() else None
+
+
+def measure_all(
+    params: Params, machine: Machine, names: Sequence[str], chosen: argparse.Namespace
+) -> "dict[str, Cost]":
+    """Return what each experiment costs; it is also said at once: a lent machine may be gone before the last one."""
+    from training_cost import measure_cost
+
+    costs = {}
+    for name in names:
+        recipe = recipe_of(params, f"{name}-1")._replace(machine=machine)
+        costs[name] = measure_cost(recipe, chosen.warm_up, chosen.blocks, chosen.updates // chosen.blocks)
+        print(name, costs[name], file=sys.stderr, flush=True)
+    return costs
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def print_costs(params: Params, machine: Machine, costs: "dict[str, Cost]", runs: Sequence[str]) -> None:
+    """Print and keep the table of costs; the hours of runs stand below it."""
+    from training_cost import describe_device
+
+    from bleuprint.device import find_device
+
+    device = find_device(machine).type
+    products = matmul_rate("bfloat16", device, PRODUCT_SIZE[device])
+    rows = [row_of(name, params.experiments[name].train, cost, products) for name, cost in costs.items()]
+    notes = [
+        f"Products: {products / 1e12:,.3g} TFLOP/s (bf16, square, {PRODUCT_SIZE[device]:,}).",
+        "Seconds an update: the median of the blocks' means [least, most]. Tokens are real ones, source and target.",
+        *(f"{name} waits for the GPU: {cost.waits}." for name, cost in costs.items() if cost.waits),
+        *hours_of(params, costs, runs),
+    ]
+    print_table(f"Training, device: {describe_device(machine)}", HEADER, rows, notes)
+
+
+def row_of(name: str, train: Train, cost: "Cost", products: float) -> list[str]:
+    """Return an experiment's line; whether an update waits, and memory, are a GPU's matter."""
+    return [
+        f"{name}, {train.precision}",
+        f"{cost.updates:,}",
+        spread(cost.seconds),
+        f"{cost.tokens_per_second:,.0f}",
+        f"{cost.target_tokens_per_second:,.0f}",
+        f"{cost.flop_per_second / 1e12:.3g}",
+        f"{cost.flop_per_second / products:.1%}",
+        " + ".join(f"{seconds:.3g}" for seconds in cost.epoch_end),
+        "" if cost.peak_mb is None else "NO" if cost.waits else "yes",
+        "" if cost.peak_mb is None else f"{cost.peak_mb:,}",
+    ]
+
+
+# --- hours ------------------------------------------------------------------------------------------------------------
+
+
+class Projection(NamedTuple):
+    """What a whole training is made of, and the hours that it takes."""
+
+    updates: int
+    epochs: int
+    saves: int  # of the state, inside epochs
+    hours: float
+
+
+def project(train: Train, epoch_updates: int, update: float, epoch_end: float, save: float) -> Projection:
+    """Return a training's length where it is not stopped early; `update`, `epoch_end` and `save` are seconds of one."""
+    updates = train.max_steps
+    epochs, saves = math.ceil(updates / epoch_updates), updates // train.checkpoint_every_steps
+    return Projection(updates, epochs, saves, (updates * update + epochs * epoch_end + saves * save) / 3600)
+
+
+def hours_of(params: Params, costs: "dict[str, Cost]", runs: Sequence[str]) -> list[str]:
+    """Return a line for each run, and one for all of them."""
+    found = {run: project_run(params, costs, run) for run in runs}
+    lines = [
+        f"{run}: {p.updates:,} updates, {p.epochs:,} epochs, {p.saves:,} states inside epochs: {p.hours:.3g} hours."
+        for run, p in found.items()
+    ]
+    total = sum(projection.hours for projection in found.values())
+    return [*lines, f"All of them, one after the other: {total:.3g} hours."] if lines else []
+
+
+def project_run(params: Params, costs: "dict[str, Cost]", run: str) -> Projection:
+    """Return the length of a run by its experiment's cost."""
+    name = params.run_named(run).experiment
+    cost, train = costs[name], params.experiments[name].train
+    update, epoch_end = statistics.median(cost.seconds), sum(cost.epoch_end)
+    return project(train, cost.epoch_updates, update, epoch_end, cost.epoch_end.save_progress)
+
+
+if __name__ == "__main__":
+    main()
