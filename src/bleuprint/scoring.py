@@ -80,11 +80,15 @@ class LegacyScore(Strict):
 
 
 class Result(Strict):
-    """results/{run}.json. `validation_loss` is null where the best loss is not a finite number: training diverged."""
+    """results/{run}.json. `validation_loss` is null where the best loss is not a finite number: training diverged.
+
+    `trained` is the run whose weights were averaged: itself, unless its experiment has the `weights` of another.
+    """
 
     run: str
     experiment: str
     seed: int
+    trained: str
     corpus: str
     parameters: int
     steps: int
@@ -143,6 +147,7 @@ def score_run(
         run=run,
         experiment=settings.experiment,
         seed=settings.seed,
+        trained=settings.trained,
         corpus=settings.corpus,
         parameters=count_parameters(weights),
         steps=summary.steps,

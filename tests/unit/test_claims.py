@@ -71,6 +71,7 @@ def result(score: float = 40.0, experiment: str = "small", seed: int = 1, loss: 
         run=f"{experiment}-{seed}",
         experiment=experiment,
         seed=seed,
+        trained=f"{experiment}-{seed}",
         corpus="words",
         parameters=1,
         steps=30,
@@ -384,7 +385,7 @@ def test_the_published_curves() -> None:
 def test_claims_name_experiments_tables_splits_and_epochs_that_exist() -> None:
     params = load_params(ROOT / "params.yaml")
     claims = validate(Claims, read_yaml(CLAIMS_FILE), CLAIMS_FILE).claims
-    recipes = params.experiments
+    recipes = params.recipes
     check_claims(
         claims, {name: params.datasets[params.corpora[r.corpus].dataset].splits for name, r in recipes.items()}
     )

@@ -12,7 +12,7 @@ from bleuprint.describe import MAX_TYPES, count_parts, describe_model, vocabular
 from bleuprint.models import build_model
 from bleuprint.params import load_params
 
-EXPERIMENTS = load_params(ROOT / "params.yaml").experiments
+EXPERIMENTS = load_params(ROOT / "params.yaml").recipes
 VOCABULARIES_OF_2019 = (5_893, 7_855)  # CLAIMS 1a
 CLAIMED_FILE = 220_884_635  # bytes: the "215.7 MB" of the README (CLAIMS 1c)
 

@@ -53,7 +53,7 @@ README = {"readme": 1e-5, "readme-lr1e-1": 0.1}
 
 @pytest.mark.parametrize("name", LOGGED)
 def test_a_logged_run_is_the_one_that_was_logged(name: str) -> None:
-    experiment, facts = PARAMS.experiments[name], LOGGED[name]
+    experiment, facts = PARAMS.recipes[name], LOGGED[name]
     model, train = experiment.model, experiment.train
     assert isinstance(model, HyunwoongkoModel)
     assert isinstance(train.batches, SentenceBatches)
@@ -76,11 +76,11 @@ def test_a_logged_run_is_the_one_that_was_logged(name: str) -> None:
 
 @pytest.mark.parametrize("name", README)
 def test_the_readmes_own_configuration(name: str) -> None:
-    model, train = PARAMS.experiments[name].model, PARAMS.experiments[name].train
+    model, train = PARAMS.recipes[name].model, PARAMS.recipes[name].train
     assert isinstance(model, TransformerModel)
     assert isinstance(train.batches, SentenceBatches)
     assert isinstance(train.schedule, PlateauSchedule)
-    assert PARAMS.experiments[name].corpus == EN_DE
+    assert PARAMS.recipes[name].corpus == EN_DE
     assert (model.norm, model.d_model, model.d_ff, model.n_heads, model.n_layers) == ("post", 512, 2048, 8, 6)
     assert (model.embedding_dropout, model.residual_dropout, model.ffn_dropout) == (0.1, 0.1, 0.1)
     assert model.attention_dropout == 0.0
@@ -93,7 +93,7 @@ def test_the_readmes_own_configuration(name: str) -> None:
 @pytest.mark.parametrize("name", [*LOGGED, *README])
 def test_what_all_of_that_repository_share(name: str) -> None:
     """The plateau is first stepped at epoch 102; the loss of an epoch is the mean of its batches' means."""
-    train = PARAMS.experiments[name].train
+    train = PARAMS.recipes[name].train
     assert isinstance(train.batches, SentenceBatches)
     assert isinstance(train.schedule, PlateauSchedule)
     assert (train.schedule.factor, train.schedule.patience_epochs, train.schedule.warmup_epochs) == (0.9, 10, 101)
@@ -101,12 +101,12 @@ def test_what_all_of_that_repository_share(name: str) -> None:
     assert (train.label_smoothing, train.epoch_loss) == (0.0, "batches")
     assert (train.batches.sort_by, train.batches.validation_sort_by) == ("none", "interleaved")
     assert (train.batches.drop_last, train.batches.batches_per_step) == (False, 1)
-    assert PARAMS.experiments[name].average.last == 1
+    assert PARAMS.recipes[name].average.last == 1
 
 
 @pytest.mark.parametrize(("name", "form"), [("pitau", "coded"), ("preln", "written")])
 def test_pi_taus_recipe(name: str, form: str) -> None:
-    experiment = PARAMS.experiments[name]
+    experiment = PARAMS.recipes[name]
     model, train = experiment.model, experiment.train
     assert isinstance(model, PitauModel)
     assert isinstance(train.batches, SentenceBatches)
@@ -122,7 +122,7 @@ def test_pi_taus_recipe(name: str, form: str) -> None:
 
 def test_the_papers_recipe() -> None:
     """Vaswani et al. 2017, base, with the deviations that params.yaml names."""
-    experiment = PARAMS.experiments["paper"]
+    experiment = PARAMS.recipes["paper"]
     model, train, decode = experiment.model, experiment.train, experiment.decode
     assert isinstance(model, TransformerModel)
     assert (model.norm, model.d_model, model.d_ff, model.n_heads, model.n_layers) == ("post", 512, 2048, 8, 6)
@@ -139,7 +139,7 @@ def test_the_papers_recipe() -> None:
 
 def test_the_anchors_recipe() -> None:
     """Wu et al. 2021, Transformer-Tiny (CLAIMS 4)."""
-    experiment = PARAMS.experiments["tiny"]
+    experiment = PARAMS.recipes["tiny"]
     model, train = experiment.model, experiment.train
     assert isinstance(model, TransformerModel)
     assert (model.d_model, model.d_ff, model.n_heads, model.n_layers) == (128, 256, 4, 4)

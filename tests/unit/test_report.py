@@ -19,11 +19,17 @@ from bleuprint.sections import shown
 
 RUNS = {
     name: Run(
-        experiment=name[:-2], seed=int(name[-1]), dataset="text", corpus=f"{name[:-2]}-words", model="transformer"
+        experiment=name[:-2],
+        seed=int(name[-1]),
+        dataset="text",
+        corpus=f"{name[:-2]}-words",
+        model="transformer",
+        recipe=name[:-2],
+        trained=name,
     )
     for name in ("small-1", "other-1")
 }
-SECOND = {**RUNS, "small-2": RUNS["small-1"].model_copy(update={"seed": 2})}
+SECOND = {**RUNS, "small-2": RUNS["small-1"].model_copy(update={"seed": 2, "trained": "small-2"})}
 SPLITS = {
     name: Splits(train="train", validation="val", tests=("day", "night")) for name in ("small", "other", "absent")
 }
@@ -59,6 +65,7 @@ def result(name: str, cased: bool, loss: float | None = 1.5) -> Result:
         run=name,
         experiment=name[:-2],
         seed=int(name[-1]),
+        trained=name,
         corpus=f"{name[:-2]}-words",
         parameters=2_647_040,
         steps=10 * len(HISTORIES[name]),

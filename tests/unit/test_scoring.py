@@ -28,7 +28,15 @@ from bleuprint.scoring import (
 )
 
 QUICK = Scoring(bootstrap_resamples=50, bootstrap_seed=7)
-SETTINGS = Run(experiment="small", seed=3, dataset="text", corpus="words", model="transformer")
+SETTINGS = Run(
+    experiment="small-greedy",
+    seed=3,
+    dataset="text",
+    corpus="words",
+    model="transformer",
+    recipe="small",
+    trained="small-3",
+)
 SPLITS = Splits(train="train", validation="val", tests=("day", "night"))
 OPTIONS: dict[MetricName, list[str]] = {
     "bleu_lc_tok": ["-tok", "none"],
@@ -100,7 +108,7 @@ def stage(root: Path, loss: float = 1.25) -> dict[str, Path]:
 
 def run_stage(root: Path, paths: dict[str, Path]) -> Result:
     return score_run(
-        "small-3",
+        "small-greedy-3",
         SETTINGS,
         CASED,
         SPLITS,
@@ -220,10 +228,11 @@ def test_stage_writes_the_contract_and_the_same_bytes_again(tmp_path: Path) -> N
     assert paths["out"].read_bytes() == text
     assert read_result(paths["out"]) == result
     data = json.loads(text)
-    keys = "code corpus data epochs experiment legacy_score parameters run seed steps test_sets validation_loss"
+    keys = "code corpus data epochs experiment legacy_score parameters run seed steps test_sets trained validation_loss"
     assert list(data) == keys.split()
     assert text.endswith(b"\n}\n")
-    assert (data["run"], data["seed"], data["parameters"], data["steps"]) == ("small-3", 3, 13, 9)
+    assert (data["run"], data["seed"], data["parameters"], data["steps"]) == ("small-greedy-3", 3, 13, 9)
+    assert (data["experiment"], data["trained"]) == ("small-greedy", "small-3")
     assert set(data["test_sets"]["night"]["chrf"]) == {"score", "low", "high", "signature"}
     assert len(data["data"]["raw"]) == 64
     assert data["legacy_score"] == {"split": "val", "score": 50.0, "epochs": {"2": 0.0, "10": 100.0}}
