@@ -5,9 +5,8 @@ system had been scored and before any other run was over. Later that day, withou
 epochs alone count for `train_loss`, a seed without one does not count for a curve, each seed has a bound of its own.
 
 - `not comparable`: the claim is marked so (`comparable: false`), with the reason in `note`; at present none is;
-- `not run`: the table has no run of the experiment that the claim is compared with, or no whole epoch for a curve;
-- `diverged`: one of its runs has no finite validation loss or, where that is claimed, no finite training loss, or its
-  curve has a loss that is not finite. Not given yet: training ends with an error at such a loss and leaves no result.
+- `diverged`: the training of one of its runs ended at a loss that is not finite;
+- `not run`: the table has no run of the experiment that the claim is compared with, or no whole epoch for a curve.
 
 A claim of a value, of which "better" is higher for scores and lower for losses:
 - `reproduced`: the mean over the table's seeds is no worse than the claimed value by more than the tolerance or, with
@@ -26,7 +25,6 @@ where it is the only one; a seed without a whole epoch counts neither for the me
 - `not reproduced`: it does not agree.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
@@ -34,7 +32,16 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from bleuprint.curves import Curve, Distance, Epoch, distance, mean_curve, whole_epochs, without_cut_off
+from bleuprint.curves import (
+    Curve,
+    Distance,
+    Epoch,
+    distance,
+    finite_epochs,
+    mean_curve,
+    whole_epochs,
+    without_cut_off,
+)
 from bleuprint.params import Count, Name, NonNegative, RelativePath, Splits, Strict, choose, read_yaml, validate
 from bleuprint.scoring import METRICS, Result, Score
 
@@ -196,13 +203,10 @@ def judge(claim: ValueClaim, results: Sequence[Result], histories: Histories) ->
         return Judgement(claim, runs, (), "not comparable")
     if not runs:
         return Judgement(claim, runs, (), "not run")
-    if any(run.validation_loss is None for run in runs):
+    if any(run.stopped == "diverged" for run in runs):
         return Judgement(claim, runs, (), "diverged")
     measured = tuple(measure(claim, run, histories[run.run]) for run in runs)
-    values = [number_of(item) for item in measured]
-    if not all(map(math.isfinite, values)):
-        return Judgement(claim, runs, (), "diverged")
-    return Judgement(claim, runs, measured, value_verdict(claim, values, runs))
+    return Judgement(claim, runs, measured, value_verdict(claim, [number_of(item) for item in measured], runs))
 
 
 def runs_of(claim: ValueClaim | CurveClaim, results: Sequence[Result]) -> tuple[Result, ...]:
@@ -211,10 +215,9 @@ def runs_of(claim: ValueClaim | CurveClaim, results: Sequence[Result]) -> tuple[
 
 
 def measure(claim: ValueClaim, result: Result, history: Sequence[Epoch]) -> Score | float:
-    """Return what a run gave in the claim's metric, nan without a finite loss; ValueError lists what it has instead."""
+    """Return what a run gave in the claim's metric; ValueError lists what it has instead."""
     if claim.metric == "train_loss":
-        losses = (row.train_loss for row in without_cut_off(history))
-        return min(filter(math.isfinite, losses), default=math.nan)
+        return min(row.train_loss for row in without_cut_off(history))
     if claim.metric == "validation_loss":
         assert result.validation_loss is not None, "a diverged run is not measured"
         return result.validation_loss
@@ -256,7 +259,8 @@ def value_verdict(claim: ValueClaim, values: Sequence[float], runs: Sequence[Res
 class CurveJudgement(NamedTuple):
     """A curve beside the mean over seeds of the table's runs that have a whole epoch; empty where none has.
 
-    `distance` is that of the mean, `widest` the largest difference in nats of any seed alone over the same epochs.
+    `runs` are those, or all where one diverged. `distance` is that of the mean, `widest` the largest difference in nats
+    of any seed alone over the same epochs; None where nothing is measured or a run diverged.
     """
 
     claim: CurveClaim
@@ -270,21 +274,23 @@ class CurveJudgement(NamedTuple):
 
 def judge_curve(claim: CurveClaim, claimed: Curve, results: Sequence[Result], histories: Histories) -> CurveJudgement:
     """Return the verdict on a curve; ValueError where a run's epochs have another number of updates."""
-    found = {
-        run.run: whole_epochs(claim.steps_per_epoch, histories[run.run], f"claim {claim.id}, run {run.run}")
-        for run in runs_of(claim, results)
+    found = runs_of(claim, results)
+    whole = {
+        run.run: whole_epochs(
+            claim.steps_per_epoch, finite_epochs(histories[run.run]), f"claim {claim.id}, run {run.run}"
+        )
+        for run in found
     }
-    runs = tuple(run for run in runs_of(claim, results) if found[run.run])
-    whole = [found[run.run] for run in runs]
-    measured = mean_curve(whole, [run.legacy_score.epochs for run in runs]) if runs else {}
-    shared = {epoch: point for epoch, point in measured.items() if epoch in claimed}
+    runs = tuple(run for run in found if whole[run.run])
+    epochs = [whole[run.run] for run in runs]
+    measured = mean_curve(epochs, [run.legacy_score.epochs for run in runs]) if runs else {}
+    if any(run.stopped == "diverged" for run in found):
+        return CurveJudgement(claim, found, claimed, measured, None, None, "diverged")
+    shared = {epoch: claimed[epoch] for epoch in measured if epoch in claimed}
     if not shared:
         return CurveJudgement(claim, runs, claimed, {}, None, None, "not run")
-    if not all(math.isfinite(loss) for point in shared.values() for loss in point[:2]):
-        return CurveJudgement(claim, runs, claimed, measured, None, None, "diverged")
     gap = distance(claimed, measured)
-    same_epochs = {epoch: claimed[epoch] for epoch in shared}
-    widest = max(distance(same_epochs, mean_curve([epochs], [])).maximum for epochs in whole)
+    widest = max(distance(shared, mean_curve([seed], [])).maximum for seed in epochs)
     return CurveJudgement(claim, runs, claimed, measured, gap, widest, curve_verdict(claim, gap, widest, len(claimed)))
 
 
