@@ -5,8 +5,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bleuprint.claims import CurveJudgement, Histories, ValueClaim
+from bleuprint.claims import CurveJudgement, Histories
 from bleuprint.curves import Epoch, finite_epochs
+from bleuprint.published import ValueClaim
 from bleuprint.scoring import Result
 
 if TYPE_CHECKING:

@@ -10,24 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bleuprint.claims import (
-    CLAIMS_FILE,
-    CURVES_DIR,
-    CurveClaim,
-    CurveJudgement,
-    Histories,
-    Judgement,
-    ValueClaim,
-    check_claims,
-    judge,
-    judge_curve,
-    load_claims,
-)
+from bleuprint.claims import CurveJudgement, Histories, Judgement, judge, judge_curve
 from bleuprint.curves import Curve, Epoch, read_curve, read_history
 from bleuprint.figures import bleu_chart, curve_chart, loss_chart, loss_rows, render_svg
 from bleuprint.files import write_text
 from bleuprint.markdown import escape
 from bleuprint.params import Run, Splits
+from bleuprint.published import CLAIMS_FILE, CURVES_DIR, CurveClaim, ValueClaim, check_claims, load_claims
 from bleuprint.scoring import Result, read_result
 from bleuprint.sections import (
     render_claims,

@@ -4,9 +4,10 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
-from bleuprint.claims import MEASURES, CurveClaim, CurveJudgement, Judgement, ValueClaim, number_of
+from bleuprint.claims import CurveJudgement, Judgement, number_of
 from bleuprint.curves import TARGETS, Curve, Point, epochs_to_reach, loss_gaps
 from bleuprint.markdown import ABSENT, code, escape, markdown_table
+from bleuprint.published import MEASURES, CurveClaim, ValueClaim
 from bleuprint.scoring import METRICS, Result, Score
 
 SHOWN_EPOCHS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)  # of curves longer than MANY_EPOCHS, and the last one

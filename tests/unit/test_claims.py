@@ -5,21 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from bleuprint.claims import (
+from bleuprint.claims import CurveJudgement, Judgement, judge, judge_curve
+from bleuprint.curves import Epoch, Point
+from bleuprint.params import Splits, load_params, load_table, read_yaml, validate
+from bleuprint.published import (
     CLAIMS_FILE,
     CURVES_DIR,
     Claims,
     CurveClaim,
-    CurveJudgement,
-    Judgement,
     ValueClaim,
     check_claims,
-    judge,
-    judge_curve,
     load_claims,
 )
-from bleuprint.curves import Epoch, Point
-from bleuprint.params import Splits, load_params, load_table, read_yaml, validate
 from bleuprint.scoring import LegacyScore, Result, Score, Tokens
 
 ROOT = Path(__file__).parents[2]

@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from bleuprint.claims import CURVES_DIR
 from bleuprint.curves import (
     Curve,
     Distance,
@@ -15,6 +14,7 @@ from bleuprint.curves import (
     read_curve,
     read_history,
 )
+from bleuprint.published import CURVES_DIR
 
 
 def curve(*losses: tuple[float, float]) -> Curve:

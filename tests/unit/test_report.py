@@ -9,10 +9,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bleuprint.claims import ValueClaim, Verdict, load_claims
+from bleuprint.claims import Verdict
 from bleuprint.figures import bleu_chart, loss_chart, render_svg
 from bleuprint.markdown import code, escape, markdown_table
 from bleuprint.params import Run, Splits
+from bleuprint.published import ValueClaim, load_claims
 from bleuprint.report import BEGIN, END, readme_block, update_readme, write_report
 from bleuprint.scoring import LegacyScore, MetricName, Result, Score, Tokens, write_json
 from bleuprint.sections import shown
