@@ -5,9 +5,8 @@ system had been scored and before any other run was over. Later that day, withou
 epochs alone count for `train_loss`, a seed without one does not count for a curve, each seed has a bound of its own.
 
 - `not comparable`: the claim is marked so (`comparable: false`), with the reason in `note`; at present none is;
-- `not run`: the table has no run of the experiment that the claim is compared with, or no whole epoch for a curve;
-- `diverged`: one of its runs has no finite validation loss or, where that is claimed, no finite training loss, or its
-  curve has a loss that is not finite. Not given yet: training ends with an error at such a loss and leaves no result.
+- `diverged`: the training of one of its runs ended at a loss that is not finite;
+- `not run`: the table has no run of the experiment that the claim is compared with, or no whole epoch for a curve.
 
 A claim of a value, of which "better" is higher for scores and lower for losses:
 - `reproduced`: the mean over the table's seeds is no worse than the claimed value by more than the tolerance or, with
@@ -26,155 +25,25 @@ where it is the only one; a seed without a whole epoch counts neither for the me
 - `not reproduced`: it does not agree.
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import fmean, stdev
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from pydantic import Field, model_validator
-
-from bleuprint.curves import Curve, Distance, Epoch, distance, mean_curve, whole_epochs, without_cut_off
-from bleuprint.params import Count, Name, NonNegative, RelativePath, Splits, Strict, choose, read_yaml, validate
-from bleuprint.scoring import METRICS, Result, Score
-
-CLAIMS_FILE = Path(__file__).parent / "reference" / "claims.yaml"
-CURVES_DIR = Path(__file__).parent / "reference" / "curves"
+from bleuprint.curves import (
+    Curve,
+    Distance,
+    Epoch,
+    distance,
+    finite_epochs,
+    mean_curve,
+    whole_epochs,
+    without_cut_off,
+)
+from bleuprint.published import MEASURES, CurveClaim, ValueClaim
+from bleuprint.scoring import Result, Score
 
 Verdict = Literal["reproduced", "not reproduced", "not comparable", "prefix only", "diverged", "not run"]
 Histories = Mapping[str, Sequence[Epoch]]  # of each run
-
-
-class Measure(NamedTuple):
-    """Unit, which way is better, on which split it is measured here (None: it is only quoted), what it is."""
-
-    unit: str
-    lower_is_better: bool
-    split: Literal["tests", "validation", "train"] | None
-    definition: str
-
-
-# What `legacy_score` counts is not BLEU and never bears that name.
-MEASURES: dict[str, Measure] = {
-    **{name: Measure(facts.unit, False, "tests", facts.definition) for name, facts in METRICS.items()},
-    "legacy_score": Measure(
-        "legacy score",
-        False,
-        "validation",
-        "What hyunwoongko's README calls BLEU, and is not: the decoder is fed the reference (teacher forcing), words "
-        "are paired by their position, and character n-grams of each pair are counted. The mean over batches.",
-    ),
-    "train_loss": Measure(
-        "nats", True, "train", "Lowest training loss of any whole epoch, with dropout, per target token."
-    ),
-    "validation_loss": Measure("nats", True, "validation", "Lowest validation loss of any epoch, per target token."),
-    "multi_bleu": Measure(
-        "BLEU", False, None, "BLEU on tokens with German compounds split at hyphens: quoted, never measured here."
-    ),
-}
-
-
-# --- claims as data ---------------------------------------------------------------------------------------------------
-
-
-class Published(Strict):
-    """What every claim says: who, where, the experiment that it is compared with, how large its model was."""
-
-    id: Name
-    tables: Annotated[tuple[Name, ...], Field(min_length=1)]
-    who: str
-    text: str
-    experiment: Name | None
-    parameters: Count | None
-    source: str
-    note: str
-
-
-class ValueClaim(Published):
-    """A published number, the metric and split it is measured on, and after how many updates."""
-
-    kind: Literal["value"]
-    value: float
-    unit: str
-    metric: str
-    split: Name
-    comparable: bool
-    tolerance: NonNegative | None
-    steps: Count | None
-
-    @model_validator(mode="after")
-    def check_metric(self) -> "ValueClaim":
-        if self.metric not in MEASURES:
-            raise ValueError(f"claim {self.id}: unknown metric {self.metric!r}; valid: {', '.join(MEASURES)}")
-        if self.unit != MEASURES[self.metric].unit:
-            raise ValueError(f"claim {self.id}: {self.metric} is in {MEASURES[self.metric].unit}, not in {self.unit!r}")
-        return self
-
-    @model_validator(mode="after")
-    def check_comparison(self) -> "ValueClaim":
-        if self.experiment is None:
-            return self
-        if not self.comparable:
-            raise ValueError(f"claim {self.id}: not comparable, yet compared with experiment {self.experiment}")
-        if MEASURES[self.metric].split is None:
-            known = ", ".join(name for name, measure in MEASURES.items() if measure.split)
-            raise ValueError(f"claim {self.id}: {self.metric} is not measured; measured: {known}")
-        if self.tolerance is None:
-            raise ValueError(f"claim {self.id}: compared with experiment {self.experiment} but without a tolerance")
-        return self
-
-
-class CurveClaim(Published):
-    """A published curve: a file of reference/curves; the tolerances are in nats."""
-
-    kind: Literal["curve"]
-    experiment: Name
-    file: RelativePath
-    median_tolerance: NonNegative
-    max_tolerance: NonNegative
-    steps_per_epoch: Count
-
-
-Claim = Annotated[ValueClaim | CurveClaim, Field(discriminator="kind")]
-
-
-class Claims(Strict):
-    """The whole of reference/claims.yaml."""
-
-    claims: tuple[Claim, ...]
-
-    @model_validator(mode="after")
-    def check_ids(self) -> "Claims":
-        ids = [claim.id for claim in self.claims]
-        double = sorted({name for name in ids if ids.count(name) > 1})
-        if double:
-            raise ValueError(f"claims with the same id: {', '.join(double)}")
-        return self
-
-
-def load_claims(table: str, path: Path = CLAIMS_FILE) -> tuple[ValueClaim | CurveClaim, ...]:
-    """Return the claims that `table` prints, in the file's order; ValueError names claim, key and value at fault."""
-    return tuple(claim for claim in validate(Claims, read_yaml(path), path).claims if table in claim.tables)
-
-
-def check_claims(claims: Sequence[ValueClaim | CurveClaim], splits: Mapping[str, Splits]) -> None:
-    """Raise ValueError where a claim names no experiment, or a split that its metric is not measured on.
-
-    `splits` has those of every experiment's data set.
-    """
-    for claim in claims:
-        if claim.experiment is None:
-            continue
-        choose("experiment", claim.experiment, dict(splits), f"claim {claim.id}: ")
-        if isinstance(claim, ValueClaim):
-            valid = splits_of(claim.metric, splits[claim.experiment])
-            choose(f"split of {claim.metric}", claim.split, dict.fromkeys(valid), f"claim {claim.id}: ")
-
-
-def splits_of(metric: str, splits: Splits) -> tuple[str, ...]:
-    """Return the splits of a data set that a metric is measured on."""
-    kind = MEASURES[metric].split
-    return splits.tests if kind == "tests" else (splits.validation,) if kind == "validation" else (splits.train,)
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -196,13 +65,10 @@ def judge(claim: ValueClaim, results: Sequence[Result], histories: Histories) ->
         return Judgement(claim, runs, (), "not comparable")
     if not runs:
         return Judgement(claim, runs, (), "not run")
-    if any(run.validation_loss is None for run in runs):
+    if any(run.stopped == "diverged" for run in runs):
         return Judgement(claim, runs, (), "diverged")
     measured = tuple(measure(claim, run, histories[run.run]) for run in runs)
-    values = [number_of(item) for item in measured]
-    if not all(map(math.isfinite, values)):
-        return Judgement(claim, runs, (), "diverged")
-    return Judgement(claim, runs, measured, value_verdict(claim, values, runs))
+    return Judgement(claim, runs, measured, value_verdict(claim, [number_of(item) for item in measured], runs))
 
 
 def runs_of(claim: ValueClaim | CurveClaim, results: Sequence[Result]) -> tuple[Result, ...]:
@@ -211,10 +77,9 @@ def runs_of(claim: ValueClaim | CurveClaim, results: Sequence[Result]) -> tuple[
 
 
 def measure(claim: ValueClaim, result: Result, history: Sequence[Epoch]) -> Score | float:
-    """Return what a run gave in the claim's metric, nan without a finite loss; ValueError lists what it has instead."""
+    """Return what a run gave in the claim's metric; ValueError lists what it has instead."""
     if claim.metric == "train_loss":
-        losses = (row.train_loss for row in without_cut_off(history))
-        return min(filter(math.isfinite, losses), default=math.nan)
+        return min(row.train_loss for row in without_cut_off(history))
     if claim.metric == "validation_loss":
         assert result.validation_loss is not None, "a diverged run is not measured"
         return result.validation_loss
@@ -256,7 +121,8 @@ def value_verdict(claim: ValueClaim, values: Sequence[float], runs: Sequence[Res
 class CurveJudgement(NamedTuple):
     """A curve beside the mean over seeds of the table's runs that have a whole epoch; empty where none has.
 
-    `distance` is that of the mean, `widest` the largest difference in nats of any seed alone over the same epochs.
+    `runs` are those, or all where one diverged. `distance` is that of the mean, `widest` the largest difference in nats
+    of any seed alone over the same epochs; None where nothing is measured or a run diverged.
     """
 
     claim: CurveClaim
@@ -270,21 +136,23 @@ class CurveJudgement(NamedTuple):
 
 def judge_curve(claim: CurveClaim, claimed: Curve, results: Sequence[Result], histories: Histories) -> CurveJudgement:
     """Return the verdict on a curve; ValueError where a run's epochs have another number of updates."""
-    found = {
-        run.run: whole_epochs(claim.steps_per_epoch, histories[run.run], f"claim {claim.id}, run {run.run}")
-        for run in runs_of(claim, results)
+    found = runs_of(claim, results)
+    whole = {
+        run.run: whole_epochs(
+            claim.steps_per_epoch, finite_epochs(histories[run.run]), f"claim {claim.id}, run {run.run}"
+        )
+        for run in found
     }
-    runs = tuple(run for run in runs_of(claim, results) if found[run.run])
-    whole = [found[run.run] for run in runs]
-    measured = mean_curve(whole, [run.legacy_score.epochs for run in runs]) if runs else {}
-    shared = {epoch: point for epoch, point in measured.items() if epoch in claimed}
+    runs = tuple(run for run in found if whole[run.run])
+    epochs = [whole[run.run] for run in runs]
+    measured = mean_curve(epochs, [run.legacy_score.epochs for run in runs]) if runs else {}
+    if any(run.stopped == "diverged" for run in found):
+        return CurveJudgement(claim, found, claimed, measured, None, None, "diverged")
+    shared = {epoch: claimed[epoch] for epoch in measured if epoch in claimed}
     if not shared:
         return CurveJudgement(claim, runs, claimed, {}, None, None, "not run")
-    if not all(math.isfinite(loss) for point in shared.values() for loss in point[:2]):
-        return CurveJudgement(claim, runs, claimed, measured, None, None, "diverged")
     gap = distance(claimed, measured)
-    same_epochs = {epoch: claimed[epoch] for epoch in shared}
-    widest = max(distance(same_epochs, mean_curve([epochs], [])).maximum for epochs in whole)
+    widest = max(distance(shared, mean_curve([seed], [])).maximum for seed in epochs)
     return CurveJudgement(claim, runs, claimed, measured, gap, widest, curve_verdict(claim, gap, widest, len(claimed)))
 
 

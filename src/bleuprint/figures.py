@@ -5,8 +5,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bleuprint.claims import CurveJudgement, Histories, ValueClaim
-from bleuprint.curves import Epoch
+from bleuprint.claims import CurveJudgement, Histories
+from bleuprint.curves import Epoch, finite_epochs
+from bleuprint.published import ValueClaim
 from bleuprint.scoring import Result
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # the first one travels 
 
 
 def loss_rows(run: str, history: Sequence[Epoch]) -> list[dict[str, Any]]:
-    """Return {"run", "step", "loss of", "loss"}; no row for a loss that is not finite: a diverged run ends there."""
+    """Return {"run", "step", "loss of", "loss"}; no row for a loss that is not finite, where a run diverged."""
     return [
         {"run": run, "step": row.step, "loss of": kind, "loss": getattr(row, column)}
         for kind, column in LOSSES.items()
@@ -135,13 +136,12 @@ def curve_rows(judgements: Sequence[CurveJudgement], histories: Histories) -> It
 def seed_losses(
     judgement: CurveJudgement, column: str, histories: Histories
 ) -> Iterable[tuple[int, dict[str, float | int]]]:
-    """Yield each epoch that all seeds have, with the mean, the lowest and the highest of their losses."""
+    """Yield each epoch that is measured, with the mean, the lowest and the highest of the seeds' losses."""
     for epoch, point in judgement.measured.items():
-        rows = [row for run in judgement.runs for row in histories[run.run] if row.epoch == epoch]
+        rows = [row for run in judgement.runs for row in finite_epochs(histories[run.run]) if row.epoch == epoch]
         losses = [getattr(row, column) for row in rows]
-        if all(map(math.isfinite, losses)):
-            bounds = {"low": min(losses), "high": max(losses), "seeds": len(losses)}
-            yield epoch, {"loss": getattr(point, column), **bounds}
+        bounds = {"low": min(losses), "high": max(losses), "seeds": len(losses)}
+        yield epoch, {"loss": getattr(point, column), **bounds}
 
 
 def render_svg(chart: "altair.Chart | altair.FacetChart") -> str:

@@ -10,26 +10,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bleuprint.claims import (
-    CLAIMS_FILE,
-    CURVES_DIR,
-    CurveClaim,
-    CurveJudgement,
-    Histories,
-    Judgement,
-    ValueClaim,
-    check_claims,
-    judge,
-    judge_curve,
-    load_claims,
-)
+from bleuprint.claims import CurveJudgement, Histories, Judgement, judge, judge_curve
 from bleuprint.curves import Curve, Epoch, read_curve, read_history
 from bleuprint.figures import bleu_chart, curve_chart, loss_chart, loss_rows, render_svg
 from bleuprint.files import write_text
 from bleuprint.markdown import escape
 from bleuprint.params import Run, Splits
+from bleuprint.published import CLAIMS_FILE, CURVES_DIR, CurveClaim, ValueClaim, check_claims, load_claims
 from bleuprint.scoring import Result, read_result
-from bleuprint.sections import render_claims, render_curves, render_metrics, render_runs, render_verdicts
+from bleuprint.sections import (
+    render_claims,
+    render_curves,
+    render_metrics,
+    render_runs,
+    render_trainings,
+    render_verdicts,
+)
 
 BEGIN = "<!-- bleuprint:table:begin -->"
 END = "<!-- bleuprint:table:end -->"
@@ -110,7 +106,7 @@ def read_result_of(run: str, settings: Run, path: Path) -> Result:
 
 def read_history_of(result: Result, path: Path) -> list[Epoch]:
     """Return the epochs of the training that a result is of; ValueError where the file is damaged or of another."""
-    history = read_history(path, result.run)
+    history = read_history(path, result.run, result.stopped == "diverged")
     last = history[-1]
     if (last.step, last.epoch) != (result.steps, result.epochs):
         raise ValueError(
@@ -150,6 +146,8 @@ def render_report(
         END,
         *(("## Verdicts", render_verdicts(judgements)) if judgements else ()),
         *(("## Curves", render_curves(curves)) if curves else ()),
+        "## Trainings",
+        render_trainings(results),
         "## Metrics",
         render_metrics(results),
         "## Figures",

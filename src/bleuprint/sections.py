@@ -4,9 +4,10 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
-from bleuprint.claims import MEASURES, CurveClaim, CurveJudgement, Judgement, ValueClaim, number_of
+from bleuprint.claims import CurveJudgement, Judgement, number_of
 from bleuprint.curves import TARGETS, Curve, Point, epochs_to_reach, loss_gaps
 from bleuprint.markdown import ABSENT, code, escape, markdown_table
+from bleuprint.published import MEASURES, CurveClaim, ValueClaim
 from bleuprint.scoring import METRICS, Result, Score
 
 SHOWN_EPOCHS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)  # of curves longer than MANY_EPOCHS, and the last one
@@ -125,8 +126,8 @@ change of any verdict given: whole epochs alone count for `train_loss`, a seed w
 each seed has a bound of its own (`src/bleuprint/claims.py`).
 
 - *not comparable*: only where a claim is marked so in `claims.yaml`, with the reason in its note (in this table:
-  {marked or "none"}); *not run*: no run of this table is a rerun of it, or none has a whole epoch for a curve;
-  *diverged*: a loss is not finite; not given yet, as training ends with an error at such a loss and leaves no result.
+  {marked or "none"}); *diverged*: the training of one of its runs ended at a loss that is not finite; *not run*: no
+  run of this table is a rerun of it, or none has a whole epoch for a curve.
 - A value is *reproduced* where the mean over seeds is no worse than claimed by more than a tolerance (here:
   {", ".join(widths) or ABSENT}) or, with two seeds or more, by more than 2 standard deviations of the seeds. Losses are
   better when lower, scores when higher. Else it is *prefix only* where a run made fewer updates than the claimed one,
@@ -157,12 +158,31 @@ def render_runs(results: Sequence[Result]) -> str:
 
 def run_row(result: Result, test: str) -> tuple[str, ...]:
     """Return one row of the runs table."""
-    loss = "diverged" if result.validation_loss is None else f"{result.validation_loss:.3f}"
+    loss = ABSENT if result.validation_loss is None else f"{result.validation_loss:.3f}"
     legacy = f"{result.legacy_score.score:.2f} ({code(result.legacy_score.split)})"
     scores = result.test_sets[test]
     cells = (with_interval(scores[name]) if name in scores else ABSENT for name in METRICS)
-    numbers = (f"{result.parameters:,}", f"{result.steps:,}", loss, legacy)
+    steps = f"{result.steps:,}{' (diverged)' if result.stopped == 'diverged' else ''}"
+    numbers = (f"{result.parameters:,}", steps, loss, legacy)
     return (code(result.run), code(result.corpus), *numbers, code(test), *cells)
+
+
+def render_trainings(results: Sequence[Result]) -> str:
+    """Return the table of trainings: why each was over, and what it read and computed until then."""
+    header = ("Run", "Ended by", "Epochs", "Updates", "Source tokens", "Target tokens", "FLOPs")
+    rows = [training_row(result) for result in results]
+    note = (
+        "`max_steps`: all updates of params.yaml; `patience`: no lower validation loss for as many epochs as it says; "
+        "`diverged`: a loss that was not finite. Tokens are those read in all updates, without padding; FLOPs are the "
+        "products of forward and backward passes."
+    )
+    return f"{markdown_table(header, rows, numbers=range(2, 7))}\n\n{note}"
+
+
+def training_row(result: Result) -> tuple[str, ...]:
+    """Return one row of the trainings table."""
+    counts = (result.epochs, result.steps, result.tokens.source, result.tokens.target)
+    return (code(result.run), code(result.stopped), *map(count, counts), f"{result.flops:.2e}")
 
 
 def with_interval(score: Score) -> str:

@@ -5,22 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from bleuprint.claims import (
+from bleuprint.claims import CurveJudgement, Judgement, judge, judge_curve
+from bleuprint.curves import Epoch, Point
+from bleuprint.params import Splits, load_params, load_table, read_yaml, validate
+from bleuprint.published import (
     CLAIMS_FILE,
     CURVES_DIR,
     Claims,
     CurveClaim,
-    CurveJudgement,
-    Judgement,
     ValueClaim,
     check_claims,
-    judge,
-    judge_curve,
     load_claims,
 )
-from bleuprint.curves import Epoch, Point
-from bleuprint.params import Splits, load_params, load_table, read_yaml, validate
-from bleuprint.scoring import LegacyScore, Result, Score
+from bleuprint.scoring import LegacyScore, Result, Score, Tokens
 
 ROOT = Path(__file__).parents[2]
 COMMON = {
@@ -66,6 +63,7 @@ def curve_claim(**changes: object) -> CurveClaim:
 
 
 def result(score: float = 40.0, experiment: str = "small", seed: int = 1, loss: float | None = 1.5) -> Result:
+    """Return the result of a run; one without a validation loss has diverged."""
     scored = Score(score=score, low=score - 1, high=score + 1, signature="nrefs:1")
     return Result(
         run=f"{experiment}-{seed}",
@@ -76,7 +74,10 @@ def result(score: float = 40.0, experiment: str = "small", seed: int = 1, loss: 
         parameters=1,
         steps=30,
         epochs=3,
+        stopped="max_steps" if loss else "diverged",
         validation_loss=loss,
+        tokens=Tokens(source=300, target=400),
+        flops=5e9,
         test_sets={"day": {"bleu_lc_tok": scored}},
         legacy_score=LegacyScore(split="val", score=12.0, epochs={1: 2.5}),
         data={},
@@ -93,7 +94,7 @@ def epochs(*steps: int, train_loss: float = 7.0) -> list[Epoch]:
 
 
 def judged(claim: ValueClaim, results: Sequence[Result], train_loss: float = 3.0) -> Judgement:
-    histories = {result.run: history((train_loss + 0.5, 2.0), (train_loss, 1.5), (math.nan, 1.6)) for result in results}
+    histories = {result.run: history((train_loss + 0.5, 2.0), (train_loss, 1.5)) for result in results}
     return judge(claim, results, histories)
 
 
@@ -161,14 +162,12 @@ def test_another_metric_is_not_comparable() -> None:
     assert judged(claim(experiment=None, comparable=False), [result(50.0)]).verdict == "not comparable"
 
 
-def test_a_run_without_a_finite_loss_has_diverged() -> None:
-    assert judged(claim(), [result(50.0, seed=1), result(50.0, seed=2, loss=None)]).verdict == "diverged"
-
-
-def test_a_run_without_a_finite_training_loss_has_diverged() -> None:
-    found = judge(claim(**LOSS), [result()], {"small-1": epochs(10, 20, train_loss=math.nan)})
-    assert (found.verdict, found.measured) == ("diverged", ())
-    assert judge(claim(), [result()], {"small-1": epochs(10, 20, train_loss=math.nan)}).verdict == "reproduced"
+@pytest.mark.parametrize("changes", [{}, LOSS, {**LOSS, "metric": "validation_loss", "split": "val"}])
+def test_one_run_that_diverged_decides_whatever_was_measured_before(changes: dict[str, object]) -> None:
+    results = [result(50.0, seed=1, loss=1.0), result(50.0, seed=2, loss=None)]
+    assert judged(claim(**changes), results[:1]).verdict == "reproduced"
+    found = judged(claim(**changes), results)
+    assert (found.verdict, found.measured, [run.seed for run in found.runs]) == ("diverged", (), [1, 2])
 
 
 @pytest.mark.parametrize(
@@ -267,7 +266,6 @@ def judged_curve(*losses: tuple[float, float], **changes: float) -> CurveJudgeme
         ([(7.0, 6.0), (6.0, 5.0), (5.0, 4.5), (0.0, 0.0)], "reproduced"),  # nothing was logged of the fourth
         ([(7.0, 6.0), (6.0, 5.13)], "not reproduced"),  # one difference over the maximum
         ([(7.07, 6.07), (6.0, 5.07)], "not reproduced"),  # a median of 0.07
-        ([(7.0, 6.0), (math.nan, 5.0)], "diverged"),
         ([], "not run"),
     ],
 )
@@ -309,6 +307,24 @@ def test_a_seed_without_a_whole_epoch_does_not_hide_the_others() -> None:
     assert found.measured == {1: Point(7.0, 6.0, 2.5)}
     none = judge_curve(curve_claim(), LOGGED, [result(seed=2)], histories)
     assert (none.verdict, none.runs) == ("not run", ())
+
+
+@pytest.mark.parametrize(("rows", "measured"), [(1, []), (2, [1]), (3, [1, 2])])
+def test_a_curve_whose_run_diverged_has_no_distance(rows: int, measured: list[int]) -> None:
+    """Its last epoch is no epoch, whether it was cut off by the loss or ended with it."""
+    for step in (10 * rows, 10 * rows - 3):
+        losses = [*epochs(*range(10, 10 * rows, 10)), Epoch(rows, step, math.inf, math.nan)]
+        found = judge_curve(curve_claim(), LOGGED, [result(loss=None)], {"small-1": losses})
+        assert (found.verdict, found.distance, found.widest) == ("diverged", None, None)
+        assert (list(found.measured), [run.seed for run in found.runs]) == (measured, [1])
+
+
+def test_one_seed_that_diverged_decides_over_a_curve() -> None:
+    histories = {"small-1": history((7.0, 6.0)), "small-2": [Epoch(1, 10, math.nan, math.nan)]}
+    assert judge_curve(curve_claim(), LOGGED, [result()], histories).verdict == "prefix only"
+    found = judge_curve(curve_claim(), LOGGED, [result(), result(seed=2, loss=None)], histories)
+    assert (found.verdict, [run.seed for run in found.runs]) == ("diverged", [1, 2])
+    assert found.measured == {1: Point(7.0, 6.0, 2.5)}, "of the seed that has it"
 
 
 def test_no_run_of_the_experiment_is_not_run() -> None:

@@ -175,6 +175,16 @@ def test_messages_go_to_stderr_and_to_the_log_of_the_stage(capsys: pytest.Captur
 
 # --- a stage ---------------------------------------------------------------------------------------------------------
 
+SUMMARY = {
+    "steps": 6,
+    "epochs": 1,
+    "stopped": "max_steps",
+    "validation_loss": 1.5,
+    "source_tokens": 60,
+    "target_tokens": 70,
+    "flops": 1e9,
+}
+
 
 @pytest.fixture
 def decoded(tmp_path: Path) -> Path:
@@ -183,7 +193,7 @@ def decoded(tmp_path: Path) -> Path:
     texts = {
         "data/raw/toy/manifest.json": "{}",
         "data/corpora/toy-words/manifest.json": "{}",
-        "runs/toy-1/train/summary.json": json.dumps({"steps": 6, "epochs": 1, "validation_loss": 1.5}),
+        "runs/toy-1/train/summary.json": json.dumps(SUMMARY),
         "runs/toy-1/train/metrics.jsonl": "",
         "runs/toy-1/train/history.csv": "epoch,step\n1,6\n",
         "runs/toy-1/decode/val.forced.txt": "der Hund\n",

@@ -9,12 +9,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bleuprint.claims import ValueClaim, Verdict, load_claims
+from bleuprint.claims import Verdict
 from bleuprint.figures import bleu_chart, loss_chart, render_svg
 from bleuprint.markdown import code, escape, markdown_table
 from bleuprint.params import Run, Splits
+from bleuprint.published import ValueClaim, load_claims
 from bleuprint.report import BEGIN, END, readme_block, update_readme, write_report
-from bleuprint.scoring import LegacyScore, MetricName, Result, Score, write_json
+from bleuprint.scoring import LegacyScore, MetricName, Result, Score, Tokens, write_json
 from bleuprint.sections import shown
 
 RUNS = {
@@ -59,6 +60,7 @@ def score(value: float) -> Score:
 
 
 def result(name: str, cased: bool, loss: float | None = 1.5) -> Result:
+    """Return the result of a run; one without a validation loss has diverged."""
     names: tuple[MetricName, ...] = ("bleu_lc_tok", "bleu_13a_lc", "chrf", "bleu_13a")
     scores: dict[MetricName, Score] = {metric: score(40.0 + i) for i, metric in enumerate(names[: 4 if cased else 3])}
     return Result(
@@ -70,7 +72,10 @@ def result(name: str, cased: bool, loss: float | None = 1.5) -> Result:
         parameters=2_647_040,
         steps=10 * len(HISTORIES[name]),
         epochs=len(HISTORIES[name]),
+        stopped="patience" if loss else "diverged",
         validation_loss=loss,
+        tokens=Tokens(source=12_345, target=23_456),
+        flops=3.21e15,
         test_sets={"day": scores, "night": scores},
         legacy_score=LegacyScore(split="val", score=12.345, epochs={1: 0.75}),
         data={},
@@ -104,6 +109,13 @@ def report(project: Path, table: str = "t", out: str = "reports/t", runs: Mappin
         curves_dir=project,
     )
     return (project / out / "results.md").read_text(encoding="utf-8")
+
+
+def diverge(project: Path) -> None:
+    """Let the run small-1 end in its second epoch, at a loss that is not finite."""
+    write_json(project / "small-1.json", result("small-1", False, loss=None).model_dump())
+    rows = ["epoch,step,train_loss,validation_loss,lr", "1,10,6.53,5.52,0.1", "2,20,nan,nan,0.1"]
+    (project / "small-1.csv").write_text("\n".join(rows) + "\n")
 
 
 def table_below(text: str, start: str) -> list[list[str]]:
@@ -170,8 +182,8 @@ def test_curves_stand_beside_each_other_by_epoch(project: Path) -> None:
 
 
 def test_a_candidate_without_a_distance_is_not_the_nearest(project: Path) -> None:
-    """`other`, far off, is rejected as `small` is, which has a loss that is not finite."""
-    (project / "small-1.csv").write_text("epoch,step,train_loss,validation_loss,lr\n1,10,,5.5,0.1\n2,20,5.5,5.0,0.1\n")
+    """`other`, far off, is rejected as `small` is, which has diverged."""
+    diverge(project)
     assert "`log.csv`: rejected: `other`, `small`; not run: `absent`.\n" in report(project)
 
 
@@ -226,11 +238,36 @@ def test_all_tables_have_as_many_cells_as_their_header(project: Path) -> None:
             assert len({len(cells(line)) for line in block.splitlines()}) == 1, block
 
 
-def test_a_diverged_run_says_so(project: Path) -> None:
-    write_json(project / "small-1.json", result("small-1", False, loss=None).model_dump())
+def test_a_run_that_diverged_says_so_and_is_drawn_up_to_there(project: Path) -> None:
+    diverge(project)
     text = report(project)
-    assert "| 20 | diverged | 12.35 (`val`) | `day` |" in text
-    assert "**diverged**" in text
+    assert "| 20 (diverged) | — | 12.35 (`val`) | `day` |" in text
+    first, *_, curve, _, _ = table_below(text, "Claim |")
+    assert (first[2], first[5:]) == ("—", ["1", "20 of 9,000", "**diverged**"])
+    assert (curve[2], curve[5:]) == ("—", ["1", "20 of 30", "**diverged**"])
+    assert table_below(text.partition("### `log.csv` beside `small`")[2], "Epoch")[-1][0] == "1", "the whole one"
+    assert table_below(text.partition("## Trainings")[2], "Run")[0][1] == "`diverged`"
+    for name in ("loss", "curves"):
+        assert "NaN" not in (project / "reports/t/figures" / f"{name}.svg").read_text(encoding="utf-8")
+
+
+def test_a_run_that_diverged_in_its_first_epoch_is_reported(project: Path) -> None:
+    diverge(project)
+    ended = result("small-1", False, loss=None).model_copy(update={"steps": 3, "epochs": 1})
+    write_json(project / "small-1.json", ended.model_dump())
+    (project / "small-1.csv").write_text("epoch,step,train_loss,validation_loss,lr\n1,3,inf,nan,0.1\n")
+    text = report(project, runs={"small-1": RUNS["small-1"]})
+    assert "curves.svg" not in text
+    assert "| 3 (diverged) | — |" in text
+    assert "rejected: `small`; not run: `other`, `absent`" in text
+
+
+def test_trainings_say_why_they_ended_and_what_they_cost(project: Path) -> None:
+    rows = table_below(report(project).partition("## Trainings")[2], "Run")
+    assert rows == [
+        ["`small-1`", "`patience`", "2", "20", "12,345", "23,456", "3.21e+15"],
+        ["`other-1`", "`patience`", "1", "10", "12,345", "23,456", "3.21e+15"],
+    ]
 
 
 def test_a_table_without_claims_says_so(project: Path) -> None:
@@ -270,11 +307,7 @@ def test_figures_are_whole_need_no_network_and_are_linked(project: Path) -> None
 
 
 def test_loss_figure_draws_a_line_per_run_and_kind_and_leaves_gaps_out(project: Path) -> None:
-    rows = ["epoch,step,train_loss,validation_loss,lr", "1,10,5.5,4.5,0.1", "2,20,,3.5,0.1", "3,30,4.0,nan,0.1"]
-    write_json(
-        project / "small-1.json", result("small-1", False).model_copy(update={"steps": 30, "epochs": 3}).model_dump()
-    )
-    (project / "small-1.csv").write_text("\n".join(rows) + "\n")
+    diverge(project)
     report(project, table="other", out="reports/t")
     svg = (project / "reports" / "t" / "figures" / "loss.svg").read_text(encoding="utf-8")
     assert len(re.findall(r'aria-roledescription="line mark"', svg)) == 4

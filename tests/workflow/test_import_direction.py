@@ -18,14 +18,15 @@ LAYERS = (
     ("batching", "checkpoint", "objective", "search", "tracking"),
     ("resume",),
     ("decoding", "scoring", "training", "ui"),
-    ("claims", "describe", "export", "runs"),
+    ("describe", "export", "published", "runs"),
+    ("claims",),
     ("figures", "sections"),
     ("report",),
     ("cli",),
     ("__main__",),
 )
 # What reads results, or only counts words, starts without torch: at once, and on a machine that has none.
-WITHOUT_TORCH = ("scoring", "claims", "curves", "markdown", "figures", "sections", "report")
+WITHOUT_TORCH = ("scoring", "published", "claims", "curves", "markdown", "figures", "sections", "report")
 # A model is arithmetic.
 FILES_AND_LOGS = {
     "os",

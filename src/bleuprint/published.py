@@ -1,0 +1,145 @@
+"""What others published, as data: reference/claims.yaml as strict models, and the measures that a claim may be in."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field, model_validator
+
+from bleuprint.params import Count, Name, NonNegative, RelativePath, Splits, Strict, choose, read_yaml, validate
+from bleuprint.scoring import METRICS
+
+CLAIMS_FILE = Path(__file__).parent / "reference" / "claims.yaml"
+CURVES_DIR = Path(__file__).parent / "reference" / "curves"
+
+
+class Measure(NamedTuple):
+    """Unit, which way is better, on which split it is measured here (None: it is only quoted), what it is."""
+
+    unit: str
+    lower_is_better: bool
+    split: Literal["tests", "validation", "train"] | None
+    definition: str
+
+
+# What `legacy_score` counts is not BLEU and never bears that name.
+MEASURES: dict[str, Measure] = {
+    **{name: Measure(facts.unit, False, "tests", facts.definition) for name, facts in METRICS.items()},
+    "legacy_score": Measure(
+        "legacy score",
+        False,
+        "validation",
+        "What hyunwoongko's README calls BLEU, and is not: the decoder is fed the reference (teacher forcing), words "
+        "are paired by their position, and character n-grams of each pair are counted. The mean over batches.",
+    ),
+    "train_loss": Measure(
+        "nats", True, "train", "Lowest training loss of any whole epoch, with dropout, per target token."
+    ),
+    "validation_loss": Measure("nats", True, "validation", "Lowest validation loss of any epoch, per target token."),
+    "multi_bleu": Measure(
+        "BLEU", False, None, "BLEU on tokens with German compounds split at hyphens: quoted, never measured here."
+    ),
+}
+
+
+# --- claims as data ---------------------------------------------------------------------------------------------------
+
+
+class Published(Strict):
+    """What every claim says: who, where, the experiment that it is compared with, how large its model was."""
+
+    id: Name
+    tables: Annotated[tuple[Name, ...], Field(min_length=1)]
+    who: str
+    text: str
+    experiment: Name | None
+    parameters: Count | None
+    source: str
+    note: str
+
+
+class ValueClaim(Published):
+    """A published number, the metric and split it is measured on, and after how many updates."""
+
+    kind: Literal["value"]
+    value: float
+    unit: str
+    metric: str
+    split: Name
+    comparable: bool
+    tolerance: NonNegative | None
+    steps: Count | None
+
+    @model_validator(mode="after")
+    def check_metric(self) -> "ValueClaim":
+        if self.metric not in MEASURES:
+            raise ValueError(f"claim {self.id}: unknown metric {self.metric!r}; valid: {', '.join(MEASURES)}")
+        if self.unit != MEASURES[self.metric].unit:
+            raise ValueError(f"claim {self.id}: {self.metric} is in {MEASURES[self.metric].unit}, not in {self.unit!r}")
+        return self
+
+    @model_validator(mode="after")
+    def check_comparison(self) -> "ValueClaim":
+        if self.experiment is None:
+            return self
+        if not self.comparable:
+            raise ValueError(f"claim {self.id}: not comparable, yet compared with experiment {self.experiment}")
+        if MEASURES[self.metric].split is None:
+            known = ", ".join(name for name, measure in MEASURES.items() if measure.split)
+            raise ValueError(f"claim {self.id}: {self.metric} is not measured; measured: {known}")
+        if self.tolerance is None:
+            raise ValueError(f"claim {self.id}: compared with experiment {self.experiment} but without a tolerance")
+        return self
+
+
+class CurveClaim(Published):
+    """A published curve: a file of reference/curves; the tolerances are in nats."""
+
+    kind: Literal["curve"]
+    experiment: Name
+    file: RelativePath
+    median_tolerance: NonNegative
+    max_tolerance: NonNegative
+    steps_per_epoch: Count
+
+
+Claim = Annotated[ValueClaim | CurveClaim, Field(discriminator="kind")]
+
+
+class Claims(Strict):
+    """The whole of reference/claims.yaml."""
+
+    claims: tuple[Claim, ...]
+
+    @model_validator(mode="after")
+    def check_ids(self) -> "Claims":
+        ids = [claim.id for claim in self.claims]
+        double = sorted({name for name in ids if ids.count(name) > 1})
+        if double:
+            raise ValueError(f"claims with the same id: {', '.join(double)}")
+        return self
+
+
+def load_claims(table: str, path: Path = CLAIMS_FILE) -> tuple[ValueClaim | CurveClaim, ...]:
+    """Return the claims that `table` prints, in the file's order; ValueError names claim, key and value at fault."""
+    return tuple(claim for claim in validate(Claims, read_yaml(path), path).claims if table in claim.tables)
+
+
+def check_claims(claims: Sequence[ValueClaim | CurveClaim], splits: Mapping[str, Splits]) -> None:
+    """Raise ValueError where a claim names no experiment, or a split that its metric is not measured on.
+
+    `splits` has those of every experiment's data set.
+    """
+    for claim in claims:
+        if claim.experiment is None:
+            continue
+        choose("experiment", claim.experiment, dict(splits), f"claim {claim.id}: ")
+        if isinstance(claim, ValueClaim):
+            valid = splits_of(claim.metric, splits[claim.experiment])
+            choose(f"split of {claim.metric}", claim.split, dict.fromkeys(valid), f"claim {claim.id}: ")
+
+
+def splits_of(metric: str, splits: Splits) -> tuple[str, ...]:
+    """Return the splits of a data set that a metric is measured on."""
+    kind = MEASURES[metric].split
+    return splits.tests if kind == "tests" else (splits.validation,) if kind == "validation" else (splits.train,)
