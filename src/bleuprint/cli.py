@@ -240,9 +240,13 @@ def report() -> None:
             params.table,
             table.title,
             params.runs,
+            table.comparisons,
+            params.scoring,
             splits=splits,
             results={run: RESULTS / f"{run}.json" for run in params.runs},
+            provenances={run: RESULTS / f"{run}.provenance.json" for run in params.runs},
             histories={run: RUNS / spec.trained / "train/history.csv" for run, spec in params.runs.items()},
+            decoded={run: RUNS / run / "decode" for run in params.runs},
             out=REPORTS / params.table,
         )
         wrote(REPORTS / params.table / "results.md")

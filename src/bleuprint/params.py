@@ -447,11 +447,46 @@ class Inputs(Strict):
     corpora: dict[Key, InputCorpus]
 
 
+class Comparison(Strict):
+    """Experiments that are each compared with a baseline, seed by seed."""
+
+    baseline: Key
+    experiments: Annotated[tuple[Key, ...], Field(min_length=1)]
+
+
 class Table(Strict):
-    """workflow/tables/{name}.yaml: a set of runs that are reported together."""
+    """workflow/tables/{name}.yaml: a set of runs that are reported together, and which of them are compared."""
 
     title: str
     runs: Annotated[tuple[Key, ...], Field(min_length=1)]
+    comparisons: tuple[Comparison, ...] = ()  # a table without them says nothing about them
+
+    @model_validator(mode="after")
+    def check_comparisons(self) -> "Table":
+        seeds: dict[str, list[str]] = {run.rpartition("-")[0]: [] for run in self.runs}
+        for run in self.runs:
+            experiment, _, seed = run.rpartition("-")
+            seeds[experiment].append(seed)
+        for index, comparison in enumerate(self.comparisons):
+            check_comparison(comparison, seeds, f"comparisons.{index}")
+        return self
+
+
+def check_comparison(comparison: Comparison, seeds: dict[str, list[str]], where: str) -> None:
+    """Raise ValueError unless all experiments have runs, of the baseline's seeds in their order, and none is twice."""
+    named = (comparison.baseline, *comparison.experiments)
+    for name in named:
+        if name not in seeds:
+            raise ValueError(
+                f"{where}: {name!r} has no run in this table{suggest(name, seeds, 'experiments with runs')}"
+            )
+        if named.count(name) > 1:
+            raise ValueError(f"{where}: {name} stands there twice")
+        if seeds[name] != seeds[comparison.baseline]:
+            raise ValueError(
+                f"{where}: {name} has seed {', '.join(seeds[name])} and {comparison.baseline} seed "
+                f"{', '.join(seeds[comparison.baseline])}; compared are the same seeds in the same order"
+            )
 
 
 class Params(Strict):

@@ -1,4 +1,4 @@
-"""The sections of results.md: claims beside measurements, runs, verdicts, curves, metrics."""
+"""The sections of results.md: claims beside measurements, verdicts, trainings, curves, metrics."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from bleuprint.claims import CurveJudgement, Judgement, number_of
 from bleuprint.curves import TARGETS, Curve, Point, epochs_to_reach, loss_gaps
 from bleuprint.markdown import ABSENT, code, escape, markdown_table
 from bleuprint.published import MEASURES, CurveClaim, ValueClaim
-from bleuprint.scoring import METRICS, Result, Score
+from bleuprint.scoring import Result, Score
 
 SHOWN_EPOCHS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)  # of curves longer than MANY_EPOCHS, and the last one
 MANY_EPOCHS = 12
@@ -141,36 +141,16 @@ each seed has a bound of its own (`src/bleuprint/claims.py`).
   the only one; a seed without a whole epoch counts neither for the mean nor as a seed."""
 
 
-# --- runs -------------------------------------------------------------------------------------------------------------
-
-
-def render_runs(results: Sequence[Result]) -> str:
-    """Return the table of runs, one row per run and test set."""
-    metrics = [code(name) for name in METRICS]
-    header = ("Run", "Corpus", "Parameters", "Updates", "Validation loss", code("legacy_score"), "Test set", *metrics)
-    rows = [run_row(result, test) for result in results for test in result.test_sets]
-    note = (
-        "Scores with 95 % bootstrap intervals; `bleu_13a` only where the corpus is cased; `legacy_score` is not BLEU. "
-        "[What each column measures, with sacreBLEU's signatures](results.md#metrics)."
-    )
-    return f"{markdown_table(header, rows, numbers=(2, 3, 4, 5, 7, 8, 9, 10))}\n\n{note}"
-
-
-def run_row(result: Result, test: str) -> tuple[str, ...]:
-    """Return one row of the runs table."""
-    loss = ABSENT if result.validation_loss is None else f"{result.validation_loss:.3f}"
-    legacy = f"{result.legacy_score.score:.2f} ({code(result.legacy_score.split)})"
-    scores = result.test_sets[test]
-    cells = (with_interval(scores[name]) if name in scores else ABSENT for name in METRICS)
-    steps = f"{result.steps:,}{' (diverged)' if result.stopped == 'diverged' else ''}"
-    numbers = (f"{result.parameters:,}", steps, loss, legacy)
-    return (code(result.run), code(result.corpus), *numbers, code(test), *cells)
+# --- trainings --------------------------------------------------------------------------------------------------------
 
 
 def render_trainings(results: Sequence[Result]) -> str:
-    """Return the table of trainings: why each was over, and what it read and computed until then."""
+    """Return the table of trainings: why each was over, and what it read and computed until then.
+
+    A training whose weights several runs have stands once.
+    """
     header = ("Run", "Ended by", "Epochs", "Updates", "Source tokens", "Target tokens", "FLOPs")
-    rows = [training_row(result) for result in results]
+    rows = [training_row(result) for result in {result.trained: result for result in results}.values()]
     note = (
         "`max_steps`: all updates of params.yaml; `patience`: no lower validation loss for as many epochs as it says; "
         "`diverged`: a loss that was not finite. Tokens are those read in all updates, without padding; FLOPs are the "
@@ -182,7 +162,7 @@ def render_trainings(results: Sequence[Result]) -> str:
 def training_row(result: Result) -> tuple[str, ...]:
     """Return one row of the trainings table."""
     counts = (result.epochs, result.steps, result.tokens.source, result.tokens.target)
-    return (code(result.run), code(result.stopped), *map(count, counts), f"{result.flops:.2e}")
+    return (code(result.trained), code(result.stopped), *map(count, counts), f"{result.flops:.2e}")
 
 
 def with_interval(score: Score) -> str:

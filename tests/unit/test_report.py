@@ -2,7 +2,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 from xml.etree import ElementTree
@@ -12,7 +12,7 @@ import pytest
 from bleuprint.claims import Verdict
 from bleuprint.figures import bleu_chart, loss_chart, render_svg
 from bleuprint.markdown import code, escape, markdown_table
-from bleuprint.params import Run, Splits
+from bleuprint.params import Comparison, Run, Scoring, Splits
 from bleuprint.published import ValueClaim, load_claims
 from bleuprint.report import BEGIN, END, readme_block, update_readme, write_report
 from bleuprint.scoring import LegacyScore, MetricName, Result, Score, Tokens, write_json
@@ -52,6 +52,7 @@ claims:
      median_tolerance: 0.06, max_tolerance: 0.12, steps_per_epoch: 10, parameters: null, note: "Not run."}
 """
 LOG = "epoch,train_loss,val_loss,legacy_score\n1,6.5,5.5,0.5\n2,5.5,5.0,1.5\n3,5.0,4.5,2.5\n"
+REFERENCE = "ein hund rennt schnell über die grüne wiese"
 HISTORIES = {"small-1": ((6.53, 5.52), (5.54, 5.01)), "small-2": ((6.57, 5.5), (5.5, 4.97)), "other-1": ((5.5, 4.5),)}
 
 
@@ -95,20 +96,39 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def report(project: Path, table: str = "t", out: str = "reports/t", runs: Mapping[str, Run] = RUNS) -> str:
-    results, histories = ({name: project / f"{name}.{ext}" for name in runs} for ext in ("json", "csv"))
+def report(
+    project: Path,
+    table: str = "t",
+    out: str = "reports/t",
+    runs: Mapping[str, Run] = RUNS,
+    comparisons: Sequence[Comparison] = (),
+) -> str:
     write_report(
         table,
         "A *title*",
         runs,
+        comparisons,
+        Scoring(bootstrap_resamples=100, bootstrap_seed=12345),
         splits=SPLITS,
-        results=results,
-        histories=histories,
+        results={name: project / f"{name}.json" for name in runs},
+        provenances={name: project / f"{name}.provenance.json" for name in runs},
+        histories={name: project / f"{run.trained}.csv" for name, run in runs.items()},
+        decoded={name: project / f"{name}.texts" for name in runs},
         out=project / out,
         claims_file=project / "claims.yaml",
         curves_dir=project,
     )
     return (project / out / "results.md").read_text(encoding="utf-8")
+
+
+def decode(project: Path, run: str, *hypotheses: str, hours: float | None = 1.5) -> None:
+    """Write what decoding leaves of both test sets, the reference being 40 times one sentence, and a provenance."""
+    (project / f"{run}.texts").mkdir()
+    for test in ("day", "night"):
+        for kind, lines in (("hyp", hypotheses), ("ref", [REFERENCE])):
+            (project / f"{run}.texts/{test}.{kind}.lc-tok.txt").write_text("\n".join(lines * (40 // len(lines))) + "\n")
+    training = {"seconds": None if hours is None else 3600 * hours}
+    write_json(project / f"{run}.provenance.json", {"run": run, "training": training})
 
 
 def diverge(project: Path) -> None:
@@ -212,6 +232,75 @@ def test_seeds_are_averaged(project: Path) -> None:
     assert first[2:4] == ["41.00 (sd 1.41, 2 seeds)", "41.00 (`bleu_lc_tok`, `day`)"]
     assert first[5] == fourth[5] == "1, 2"
     assert "| 1 | 6.500 / 5.500 | 6.550 / 5.510 |" in text
+
+
+def test_seeds_share_a_row_and_stand_alone_further_down(project: Path) -> None:
+    assert "Single runs" not in report(project)
+    other = result("small-2", cased=False)
+    other.test_sets["day"]["bleu_lc_tok"] = score(42.0)
+    write_json(project / "small-2.json", other.model_dump())
+    text = report(project, runs=SECOND)
+    first, *_, last = table_below(text, "Run")
+    assert (first[0], last[0]) == ("`small`, 2 seeds", "`other-1`")
+    assert first[7] == "41.00 (sd 1.41) [28.29, 53.71]"
+    assert "Student's 95 % interval" in text.partition(END)[0]
+    single = table_below(text.partition("## Single runs")[2], "Run")
+    assert [row[0] for row in single] == ["`small-1`", "`small-1`", "`small-2`", "`small-2`"]
+    assert single[2][7] == "42.00 [40.75, 43.25]"
+    svg = (project / "reports/t/figures/bleu.svg").read_text(encoding="utf-8")
+    assert len(re.findall(r'aria-roledescription="point"', svg)) == 2 * (2 + 2), "means of both, and two rings"
+
+
+# --- weights of another run, comparisons ------------------------------------------------------------------------------
+
+GREEDY = {"small-greedy-1": RUNS["small-1"].model_copy(update={"experiment": "small-greedy"})}
+
+
+def test_a_training_of_several_runs_stands_and_is_drawn_once(project: Path) -> None:
+    again = result("small-1", cased=False).model_copy(update={"run": "small-greedy-1", "experiment": "small-greedy"})
+    write_json(project / "small-greedy-1.json", again.model_dump())
+    text = report(project, table="other", out="reports/t", runs=RUNS | GREEDY)
+    assert [row[0] for row in table_below(text, "Run")][-2:] == ["`small-greedy-1`"] * 2
+    assert "decoded in another way: `small-greedy-1` those of `small-1`." in text.partition(END)[0]
+    assert [row[0] for row in table_below(text.partition("## Trainings")[2], "Run")] == ["`small-1`", "`other-1`"]
+    svg = (project / "reports/t/figures/loss.svg").read_text(encoding="utf-8")
+    assert len(re.findall(r'aria-roledescription="line mark"', svg)) == 4
+    assert "small-greedy" not in svg
+
+
+def test_comparisons_have_a_section_and_a_figure_only_where_they_are_declared(project: Path) -> None:
+    decode(project, "small-1", "ein hund rennt", REFERENCE, hours=0.25)
+    decode(project, "other-1", "ein hund rennt schnell über die wiese", REFERENCE)
+    comparisons = [Comparison(baseline="small", experiments=("other",))]
+    text = report(project, comparisons=comparisons)
+    section = text.partition("## Comparisons")[2].partition("\n## ")[0]
+    rows = table_below(section, "Experiment")
+    assert [row[:4] for row in rows] == [
+        ["`small`", "1", "`day`", "40.00"], ["`small`", "1", "`night`", "40.00"],
+        ["`other`", "1", "`day`", "40.00"], ["`other`", "1", "`night`", "40.00"],
+    ]  # fmt: skip
+    assert [row[4:7] for row in rows[:2]] == [["—"] * 3] * 2
+    assert rows[2][4].startswith("+")
+    assert re.fullmatch(r"\[\+\d+\.\d\d, \+\d+\.\d\d\]", rows[2][5])
+    assert rows[2][6] == "0.010", "1 / 101"
+    assert [row[7:] for row in rows[1:3]] == [["0.25", "3.21e+15"], ["1.50", "3.21e+15"]]
+    assert "Differences tested here: 2." in section
+    svg = (project / "reports/t/figures/ablation.svg").read_text(encoding="utf-8")
+    ElementTree.fromstring(svg)
+    assert len(re.findall(r'aria-roledescription="point"', svg)) == 2
+    assert "other − small" in svg
+    assert "](figures/ablation.svg)" in text
+    assert "Comparisons" not in report(project)
+    assert not (project / "reports/t/figures/ablation.svg").exists(), "of the report before"
+
+
+def test_a_training_time_that_is_not_known_is_a_dash(project: Path) -> None:
+    decode(project, "small-1", REFERENCE)
+    decode(project, "other-1", REFERENCE, hours=None)
+    text = report(project, comparisons=[Comparison(baseline="other", experiments=("small",))])
+    first, _, third, _ = table_below(text.partition("## Comparisons")[2], "Experiment")
+    assert (first[7], third[7]) == ("—", "1.50")
+    assert third[4:7] == ["+0.00", "[+0.00, +0.00]", "—"], "the same texts"
 
 
 def test_every_run_and_test_set_has_a_row(project: Path) -> None:
@@ -373,7 +462,18 @@ def test_inputs_that_are_missing_or_malformed_are_named(
 
 def test_the_result_of_another_run_is_refused(project: Path) -> None:
     (project / "small-1.json").write_bytes((project / "other-1.json").read_bytes())
-    with pytest.raises(ValueError, match=r"small-1\.json holds other-1 \(corpus other-words\), not small-1"):
+    message = (
+        r"small-1\.json holds other-1 \(corpus other-words, weights of other-1\), "
+        r"not small-1 \(corpus small-words, weights of small-1\)"
+    )
+    with pytest.raises(ValueError, match=message):
+        report(project)
+
+
+def test_the_result_of_other_weights_is_refused(project: Path) -> None:
+    other = result("small-1", cased=False).model_copy(update={"trained": "other-1"})
+    write_json(project / "small-1.json", other.model_dump())
+    with pytest.raises(ValueError, match=r"weights of other-1\), not small-1 \(corpus small-words, weights of small-1"):
         report(project)
 
 

@@ -20,13 +20,27 @@ LAYERS = (
     ("decoding", "scoring", "training", "ui"),
     ("describe", "export", "published", "runs"),
     ("claims",),
-    ("figures", "sections"),
+    ("statistics",),
+    ("comparisons",),
+    ("figures", "run_tables", "sections"),
     ("report",),
     ("cli",),
     ("__main__",),
 )
 # What reads results, or only counts words, starts without torch: at once, and on a machine that has none.
-WITHOUT_TORCH = ("scoring", "published", "claims", "curves", "markdown", "figures", "sections", "report")
+WITHOUT_TORCH = (
+    "scoring",
+    "published",
+    "claims",
+    "statistics",
+    "comparisons",
+    "curves",
+    "markdown",
+    "figures",
+    "run_tables",
+    "sections",
+    "report",
+)
 # A model is arithmetic.
 FILES_AND_LOGS = {
     "os",
