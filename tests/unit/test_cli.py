@@ -73,12 +73,13 @@ def test_the_help_of_a_command_has_an_example(command: str) -> None:
         (["download", "toi"], r"unknown dataset 'toi' \(did you mean toy\?\); valid: multi30k, toy"),
         (["tokenize", "toy"], r"unknown corpus 'toy'.*; valid: multi30k-words, .*toy-words"),
         (["train", "tinny-1"], r"unknown run 'tinny-1'.*; in the active table: .*; experiments: toy, tiny"),
+        (["train", "ablate-greedy-1"], r"ablate-greedy-1 is not trained, .*: python -m bleuprint train ablate-tiny-1"),
         (["score", "tiny-987"], r"runs/tiny-987/train/summary.json is missing"),  # a run of no table is a run
         (
             ["describe", "readme-1"],
             r"data/corpora/multi30k-words/manifest.json is missing; .* give both --src-vocab",
         ),
-        (["use", "defualt"], r"unknown table 'defualt' \(did you mean default\?\); valid: default, demo"),
+        (["use", "defualt"], r"unknown table 'defualt' \(did you mean default\?\); valid: ablation, default, "),
         (["readme"], r"README.md: No such file or directory"),
     ],
 )

@@ -72,8 +72,8 @@ EDITS = {
         "train@toy-1: output runs/toy-1/train/extra only in DVC",
     ),
     "parameter left out": (
-        "        - scoring\n",
-        "",
+        "        - runs.${key}\n        - scoring\n",
+        "        - runs.${key}\n",
         "score@toy-1: parameter scoring is absent in DVC, "
         '{"bootstrap_resamples": 1000, "bootstrap_seed": 12345} in Snakemake',
     ),
