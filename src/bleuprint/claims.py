@@ -53,27 +53,30 @@ class Judgement(NamedTuple):
     """A claim beside what the table's runs of its experiment gave: a score with its interval, or a number, for each."""
 
     claim: ValueClaim
+    experiment: str | None
     runs: tuple[Result, ...]
     measured: tuple[Score | float, ...]
     verdict: Verdict
 
 
-def judge(claim: ValueClaim, results: Sequence[Result], histories: Histories) -> Judgement:
-    """Return the verdict on a value; ValueError where the results lack the claim's metric or split."""
-    runs = runs_of(claim, results)
+def judge(claim: ValueClaim, table: str, results: Sequence[Result], histories: Histories) -> Judgement:
+    """Return a table's verdict on a value; ValueError where its results lack the claim's metric or split."""
+    experiment = claim.tables[table]
+    runs = runs_of(experiment, results)
     if not claim.comparable:
-        return Judgement(claim, runs, (), "not comparable")
+        return Judgement(claim, experiment, runs, (), "not comparable")
     if not runs:
-        return Judgement(claim, runs, (), "not run")
+        return Judgement(claim, experiment, runs, (), "not run")
     if any(run.stopped == "diverged" for run in runs):
-        return Judgement(claim, runs, (), "diverged")
+        return Judgement(claim, experiment, runs, (), "diverged")
     measured = tuple(measure(claim, run, histories[run.run]) for run in runs)
-    return Judgement(claim, runs, measured, value_verdict(claim, [number_of(item) for item in measured], runs))
+    verdict = value_verdict(claim, [number_of(item) for item in measured], runs)
+    return Judgement(claim, experiment, runs, measured, verdict)
 
 
-def runs_of(claim: ValueClaim | CurveClaim, results: Sequence[Result]) -> tuple[Result, ...]:
-    """Return the results of the experiment that a claim is compared with."""
-    return tuple(result for result in results if result.experiment == claim.experiment)
+def runs_of(experiment: str | None, results: Sequence[Result]) -> tuple[Result, ...]:
+    """Return the results of one experiment."""
+    return tuple(result for result in results if result.experiment == experiment)
 
 
 def measure(claim: ValueClaim, result: Result, history: Sequence[Epoch]) -> Score | float:
@@ -126,6 +129,7 @@ class CurveJudgement(NamedTuple):
     """
 
     claim: CurveClaim
+    experiment: str
     runs: tuple[Result, ...]
     claimed: Curve
     measured: Curve
@@ -134,9 +138,12 @@ class CurveJudgement(NamedTuple):
     verdict: Verdict
 
 
-def judge_curve(claim: CurveClaim, claimed: Curve, results: Sequence[Result], histories: Histories) -> CurveJudgement:
-    """Return the verdict on a curve; ValueError where a run's epochs have another number of updates."""
-    found = runs_of(claim, results)
+def judge_curve(
+    claim: CurveClaim, claimed: Curve, table: str, results: Sequence[Result], histories: Histories
+) -> CurveJudgement:
+    """Return a table's verdict on a curve; ValueError where a run's epochs have another number of updates."""
+    experiment = claim.tables[table]
+    found = runs_of(experiment, results)
     whole = {
         run.run: whole_epochs(
             claim.steps_per_epoch, finite_epochs(histories[run.run]), f"claim {claim.id}, run {run.run}"
@@ -147,13 +154,14 @@ def judge_curve(claim: CurveClaim, claimed: Curve, results: Sequence[Result], hi
     epochs = [whole[run.run] for run in runs]
     measured = mean_curve(epochs, [run.legacy_score.epochs for run in runs]) if runs else {}
     if any(run.stopped == "diverged" for run in found):
-        return CurveJudgement(claim, found, claimed, measured, None, None, "diverged")
+        return CurveJudgement(claim, experiment, found, claimed, measured, None, None, "diverged")
     shared = {epoch: claimed[epoch] for epoch in measured if epoch in claimed}
     if not shared:
-        return CurveJudgement(claim, runs, claimed, {}, None, None, "not run")
+        return CurveJudgement(claim, experiment, runs, claimed, {}, None, None, "not run")
     gap = distance(claimed, measured)
     widest = max(distance(shared, mean_curve([seed], [])).maximum for seed in epochs)
-    return CurveJudgement(claim, runs, claimed, measured, gap, widest, curve_verdict(claim, gap, widest, len(claimed)))
+    verdict = curve_verdict(claim, gap, widest, len(claimed))
+    return CurveJudgement(claim, experiment, runs, claimed, measured, gap, widest, verdict)
 
 
 def curve_verdict(claim: CurveClaim, gap: Distance, widest: float, epochs: int) -> Verdict:

@@ -5,9 +5,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bleuprint.claims import CurveJudgement, Histories
+from bleuprint.claims import CurveJudgement, Histories, Judgement
 from bleuprint.curves import Epoch, finite_epochs
-from bleuprint.published import ValueClaim
 from bleuprint.scoring import Result
 
 if TYPE_CHECKING:
@@ -55,11 +54,11 @@ def loss_chart(rows: Sequence[Mapping[str, Any]]) -> "altair.Chart":
     )
 
 
-def bleu_chart(results: Sequence[Result], claims: Sequence[ValueClaim]) -> "altair.FacetChart":
+def bleu_chart(results: Sequence[Result], judgements: Sequence[Judgement]) -> "altair.FacetChart":
     """Return `bleu_lc_tok` with intervals, a panel per test set; a black tick is what is claimed for the experiment."""
     import altair as alt
 
-    rows = [row for result in results for row in bleu_rows(result, claims)]
+    rows = [row for result in results for row in bleu_rows(result, judgements)]
     base = alt.Chart().encode(y=alt.Y("run:N", title=None, sort=None))
     score = alt.X("score:Q", title="BLEU, official tokens (bleu_lc_tok); tick: claimed", scale=alt.Scale(zero=False))
     layers = alt.layer(
@@ -71,12 +70,12 @@ def bleu_chart(results: Sequence[Result], claims: Sequence[ValueClaim]) -> "alta
     return layers.facet(row=alt.Row("test set:N", title=None, sort=None, header=alt.Header(labelOrient="top")))
 
 
-def bleu_rows(result: Result, claims: Sequence[ValueClaim]) -> list[dict[str, Any]]:
+def bleu_rows(result: Result, judgements: Sequence[Judgement]) -> list[dict[str, Any]]:
     """Return {"run", "test set", "score", "low", "high"} per test set, and "claimed" where there is a claim."""
     claimed = {
-        claim.split: claim.value
-        for claim in claims
-        if claim.experiment == result.experiment and claim.metric == "bleu_lc_tok"
+        judgement.claim.split: judgement.claim.value
+        for judgement in judgements
+        if judgement.experiment == result.experiment and judgement.claim.metric == "bleu_lc_tok"
     }
     return [
         {
@@ -97,7 +96,7 @@ def curve_chart(judgements: Sequence[CurveJudgement], histories: Histories) -> "
     """
     import altair as alt
 
-    names = [CLAIMED, *dict.fromkeys(judgement.claim.experiment for judgement in judgements)]
+    names = [CLAIMED, *dict.fromkeys(judgement.experiment for judgement in judgements)]
     colours = alt.Scale(domain=names, range=[COLOURS[i % len(COLOURS)] for i in range(len(names))])
     base = alt.Chart().encode(
         x=alt.X(
@@ -129,7 +128,7 @@ def curve_rows(judgements: Sequence[CurveJudgement], histories: Histories) -> It
                 yield {"log": log, "curve": CLAIMED, "loss of": kind, "epoch": epoch, **loss}
         for judgement in judgements:
             for epoch, loss in seed_losses(judgement, column, histories):
-                names = {"log": judgement.claim.file, "curve": judgement.claim.experiment, "loss of": kind}
+                names = {"log": judgement.claim.file, "curve": judgement.experiment, "loss of": kind}
                 yield {**names, "epoch": epoch, **loss}
 
 

@@ -46,22 +46,24 @@ MEASURES: dict[str, Measure] = {
 
 
 class Published(Strict):
-    """What every claim says: who, where, the experiment that it is compared with, how large its model was."""
+    """What every claim says: who, where, how large its model was."""
 
     id: Name
-    tables: Annotated[tuple[Name, ...], Field(min_length=1)]
     who: str
     text: str
-    experiment: Name | None
     parameters: Count | None
     source: str
     note: str
 
 
 class ValueClaim(Published):
-    """A published number, the metric and split it is measured on, and after how many updates."""
+    """A published number, the metric and split it is measured on, and after how many updates.
+
+    `tables`: those that print it, each with the experiment of its own that is a rerun of it, None where there is none.
+    """
 
     kind: Literal["value"]
+    tables: Annotated[dict[Name, Name | None], Field(min_length=1)]
     value: float
     unit: str
     metric: str
@@ -80,15 +82,16 @@ class ValueClaim(Published):
 
     @model_validator(mode="after")
     def check_comparison(self) -> "ValueClaim":
-        if self.experiment is None:
+        reruns = ", ".join(experiments_of(self))
+        if not reruns:
             return self
         if not self.comparable:
-            raise ValueError(f"claim {self.id}: not comparable, yet compared with experiment {self.experiment}")
+            raise ValueError(f"claim {self.id}: not comparable, yet compared with experiment {reruns}")
         if MEASURES[self.metric].split is None:
             known = ", ".join(name for name, measure in MEASURES.items() if measure.split)
             raise ValueError(f"claim {self.id}: {self.metric} is not measured; measured: {known}")
         if self.tolerance is None:
-            raise ValueError(f"claim {self.id}: compared with experiment {self.experiment} but without a tolerance")
+            raise ValueError(f"claim {self.id}: compared with experiment {reruns} but without a tolerance")
         return self
 
 
@@ -96,7 +99,7 @@ class CurveClaim(Published):
     """A published curve: a file of reference/curves; the tolerances are in nats."""
 
     kind: Literal["curve"]
-    experiment: Name
+    tables: Annotated[dict[Name, Name], Field(min_length=1)]
     file: RelativePath
     median_tolerance: NonNegative
     max_tolerance: NonNegative
@@ -125,18 +128,22 @@ def load_claims(table: str, path: Path = CLAIMS_FILE) -> tuple[ValueClaim | Curv
     return tuple(claim for claim in validate(Claims, read_yaml(path), path).claims if table in claim.tables)
 
 
+def experiments_of(claim: ValueClaim | CurveClaim) -> list[str]:
+    """Return the experiments that a claim is compared with, in one table or another, each once."""
+    return list(dict.fromkeys(name for name in claim.tables.values() if name is not None))
+
+
 def check_claims(claims: Sequence[ValueClaim | CurveClaim], splits: Mapping[str, Splits]) -> None:
     """Raise ValueError where a claim names no experiment, or a split that its metric is not measured on.
 
     `splits` has those of every experiment's data set.
     """
     for claim in claims:
-        if claim.experiment is None:
-            continue
-        choose("experiment", claim.experiment, dict(splits), f"claim {claim.id}: ")
-        if isinstance(claim, ValueClaim):
-            valid = splits_of(claim.metric, splits[claim.experiment])
-            choose(f"split of {claim.metric}", claim.split, dict.fromkeys(valid), f"claim {claim.id}: ")
+        for experiment in experiments_of(claim):
+            choose("experiment", experiment, dict(splits), f"claim {claim.id}: ")
+            if isinstance(claim, ValueClaim):
+                valid = splits_of(claim.metric, splits[experiment])
+                choose(f"split of {claim.metric}", claim.split, dict.fromkeys(valid), f"claim {claim.id}: ")
 
 
 def splits_of(metric: str, splits: Splits) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ def write_report(
     check_claims(claims, splits)
     found = [read_result_of(run, settings, results[run]) for run, settings in runs.items()]
     epochs = {result.run: read_history_of(result, histories[result.run]) for result in found}
-    judgements = [judge_claim(claim, found, epochs, curves_dir) for claim in claims]
+    judgements = [judge_claim(claim, table, found, epochs, curves_dir) for claim in claims]
     figures = draw(found, judgements, epochs)
     for name in FIGURES:
         if name in figures:
@@ -72,12 +72,12 @@ def write_report(
 
 
 def judge_claim(
-    claim: ValueClaim | CurveClaim, results: Sequence[Result], histories: Histories, curves_dir: Path
+    claim: ValueClaim | CurveClaim, table: str, results: Sequence[Result], histories: Histories, curves_dir: Path
 ) -> Judgement | CurveJudgement:
-    """Return the verdict on a claim of either kind."""
+    """Return a table's verdict on a claim of either kind."""
     if isinstance(claim, ValueClaim):
-        return judge(claim, results, histories)
-    return judge_curve(claim, load_curve(claim, curves_dir), results, histories)
+        return judge(claim, table, results, histories)
+    return judge_curve(claim, load_curve(claim, curves_dir), table, results, histories)
 
 
 def load_curve(claim: CurveClaim, curves_dir: Path) -> Curve:
@@ -121,7 +121,7 @@ def draw(
     results: Sequence[Result], judgements: Sequence[Judgement | CurveJudgement], histories: Histories
 ) -> dict[str, str]:
     """Return the figures as SVG by their file names; curves.svg only where a published curve was rerun."""
-    values = [judgement.claim for judgement in judgements if isinstance(judgement, Judgement)]
+    values = [judgement for judgement in judgements if isinstance(judgement, Judgement)]
     rerun = [judgement for judgement in judgements if isinstance(judgement, CurveJudgement) and judgement.measured]
     charts: dict[str, Any] = {
         "loss.svg": loss_chart([row for run, history in histories.items() for row in loss_rows(run, history)]),

@@ -33,7 +33,7 @@ def render_claims(judgements: Sequence[Judgement | CurveJudgement]) -> str:
         "Verdict",
     )
     rows = [claim_row(judgement) for judgement in judgements]
-    notes = "\n".join(claim_note(judgement.claim) for judgement in judgements)
+    notes = "\n".join(claim_note(judgement) for judgement in judgements)
     return f"{markdown_table(header, rows)}\n\n[By which rules](results.md#verdicts). What each claim is:\n\n{notes}"
 
 
@@ -104,10 +104,11 @@ def bleu_beside(claim: ValueClaim | CurveClaim, runs: Sequence[Result]) -> str:
     return f"{mean:.2f} ({code('bleu_lc_tok')}, {code(test)})"
 
 
-def claim_note(claim: ValueClaim | CurveClaim) -> str:
+def claim_note(judgement: Judgement | CurveJudgement) -> str:
     """Return a list item: what a claim is, and its source."""
+    claim = judgement.claim
     what = claimed_value(claim) if isinstance(claim, ValueClaim) else f"Curve {code(claim.file)}"
-    beside = f" beside {code(claim.experiment)}" if claim.experiment is not None else ""
+    beside = f" beside {code(judgement.experiment)}" if judgement.experiment is not None else ""
     return f"- {what}{beside}: {escape(claim.note)} Source: {escape(claim.source)}."
 
 
@@ -208,7 +209,7 @@ def candidate_row(judgement: CurveJudgement) -> tuple[str, ...]:
     claim, gap = judgement.claim, judgement.distance
     return (
         code(claim.file),
-        code(claim.experiment),
+        code(judgement.experiment),
         ", ".join(str(run.seed) for run in judgement.runs) or ABSENT,
         f"{gap.epochs if gap else ABSENT} of {len(judgement.claimed):,}",
         f"{gap.median:.3f} (≤ {claim.median_tolerance:g})" if gap else ABSENT,
@@ -234,7 +235,7 @@ def follow(candidates: Sequence[CurveJudgement]) -> str:
         "not run": ("not run",),
     }
     named = {
-        group: ", ".join(code(c.claim.experiment) for c in nearest if c.verdict in verdicts)
+        group: ", ".join(code(c.experiment) for c in nearest if c.verdict in verdicts)
         for group, verdicts in groups.items()
     }
     return "; ".join(f"{group}: {names}" for group, names in named.items() if names) + "."
@@ -246,7 +247,7 @@ def render_curve(judgement: CurveJudgement) -> str:
     shared = [epoch for epoch in measured if epoch in claimed]
     header = ("Epoch", "Logged, train / val", "Measured", "Difference", "`legacy_score`, logged / measured")
     rows = [epoch_row(epoch, claimed[epoch], measured[epoch]) for epoch in shown(shared)]
-    title = f"### {code(judgement.claim.file)} beside {code(judgement.claim.experiment)}"
+    title = f"### {code(judgement.claim.file)} beside {code(judgement.experiment)}"
     soon = (
         f"Validation loss of {' / '.join(str(target) for target in TARGETS)} reached after epoch: "
         f"{reached(claimed)} as logged, {reached(measured)} as measured."

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bleuprint.claims import Verdict
+from bleuprint.claims import Verdict, judge
 from bleuprint.figures import bleu_chart, loss_chart, render_svg
 from bleuprint.markdown import code, escape, markdown_table
 from bleuprint.params import Run, Splits
@@ -30,19 +30,19 @@ SPLITS = {
 }
 CLAIMS = """
 claims:
-  - {kind: value, id: a, tables: [t], who: "A|B <b>", text: "*bold* _x_", value: 40.5, unit: BLEU, metric: bleu_lc_tok,
-     split: day, source: "https://example.org/a_b", experiment: small, comparable: true, tolerance: 0.5, steps: 9000,
+  - {kind: value, id: a, tables: {t: small}, who: "A|B <b>", text: "*bold* _x_", value: 40.5, unit: BLEU,
+     metric: bleu_lc_tok, split: day, source: "https://example.org/a_b", comparable: true, tolerance: 0.5, steps: 9000,
      parameters: 2647040, note: "See [this](that)."}
-  - {kind: value, id: b, tables: [t], who: C, text: t, value: 26.4, unit: legacy score, metric: legacy_score,
-     split: val, source: s, experiment: null, comparable: false, tolerance: null, steps: null,
+  - {kind: value, id: b, tables: {t: null}, who: C, text: t, value: 26.4, unit: legacy score, metric: legacy_score,
+     split: val, source: s, comparable: false, tolerance: null, steps: null,
      parameters: null, note: "Not BLEU."}
-  - {kind: value, id: c, tables: [t], who: C, text: l, value: 3.2, unit: nats, metric: train_loss, split: train,
-     source: s, experiment: other, comparable: true, tolerance: 0.1, steps: 9000, parameters: null, note: "Low."}
-  - {kind: curve, id: d, tables: [t, curves], who: C, text: first, file: log.csv, experiment: small, source: s,
+  - {kind: value, id: c, tables: {t: other}, who: C, text: l, value: 3.2, unit: nats, metric: train_loss, split: train,
+     source: s, comparable: true, tolerance: 0.1, steps: 9000, parameters: null, note: "Low."}
+  - {kind: curve, id: d, tables: {t: small, curves: small}, who: C, text: first, file: log.csv, source: s,
      median_tolerance: 0.06, max_tolerance: 0.12, steps_per_epoch: 10, parameters: 7, note: "Of [it](there)."}
-  - {kind: curve, id: e, tables: [t], who: C, text: second, file: log.csv, experiment: other, source: s,
+  - {kind: curve, id: e, tables: {t: other}, who: C, text: second, file: log.csv, source: s,
      median_tolerance: 0.06, max_tolerance: 0.12, steps_per_epoch: 10, parameters: null, note: "Counter-example."}
-  - {kind: curve, id: f, tables: [t, absent], who: C, text: third, file: log.csv, experiment: absent, source: s,
+  - {kind: curve, id: f, tables: {t: absent, absent: absent}, who: C, text: third, file: log.csv, source: s,
      median_tolerance: 0.06, max_tolerance: 0.12, steps_per_epoch: 10, parameters: null, note: "Not run."}
 """
 LOG = "epoch,train_loss,val_loss,legacy_score\n1,6.5,5.5,0.5\n2,5.5,5.0,1.5\n3,5.0,4.5,2.5\n"
@@ -311,8 +311,9 @@ def test_loss_figure_draws_a_line_per_run_and_kind_and_leaves_gaps_out(project: 
 
 
 def test_bleu_figure_ticks_the_claim_of_its_own_experiment(project: Path) -> None:
-    claims = [claim for claim in load_claims("t", project / "claims.yaml") if isinstance(claim, ValueClaim)]
-    svg = render_svg(bleu_chart([result(name, False) for name in RUNS], claims))
+    results = [result(name, False) for name in RUNS]
+    first = next(claim for claim in load_claims("t", project / "claims.yaml") if isinstance(claim, ValueClaim))
+    svg = render_svg(bleu_chart(results, [judge(first, "t", results, {"small-1": []})]))
     assert len(re.findall(r'aria-roledescription="tick"', svg)) == 1
     assert len(re.findall(r'aria-roledescription="point"', svg)) == 4
     assert "claimed: 40.5" in svg
@@ -349,7 +350,7 @@ def test_curve_figure_is_there_only_where_a_published_curve_was_rerun(project: P
         ("other-1.csv", "epoch,step,train_loss,validation_loss,lr\n", r"other-1\.csv has no epoch; .* train other-1"),
         ("other-1.csv", "", r"other-1\.csv has no column epoch, step, train_loss, validation_loss"),
         ("log.csv", None, r"claim d: .*log\.csv is missing; there are: other-1\.csv, small-1\.csv, small-2\.csv"),
-        ("claims.yaml", CLAIMS.replace("absent, so", "smal, so"), r"claim f: unknown experiment 'smal'"),
+        ("claims.yaml", CLAIMS.replace("absent: absent", "absent: smal"), r"claim f: unknown experiment 'smal'"),
     ],
 )
 def test_inputs_that_are_missing_or_malformed_are_named(
