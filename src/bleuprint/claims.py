@@ -2,7 +2,8 @@
 
 The tolerance of 0.6 BLEU was fixed before every run; the form of the other rules on 2026-11-30, after Revisit-MMT's
 system had been scored and before any other run was over. Later that day, without a change of any verdict given: whole
-epochs alone count for `train_loss`, a seed without one does not count for a curve, each seed has a bound of its own.
+epochs alone count for `train_loss`, a seed without one does not count for a curve, each seed has a bound of its own. The
+rule for counts came last, when the counts were known: it says whether two words of the vocabulary are the difference.
 
 - `not comparable`: the claim is marked so (`comparable: false`), with the reason in `note`; at present none is;
 - `diverged`: the training of one of its runs ended at a loss that is not finite;
@@ -14,6 +15,10 @@ A claim of a value, of which "better" is higher for scores and lower for losses:
 - else `prefix only` where a run made fewer updates than the claimed one: nothing is said yet;
 - else `not reproduced`.
 A training loss is that of a whole epoch: not of a last one with fewer updates than the one before; a single one counts.
+
+A claim of a count, of parameters or of the size of their file, is answered by any run that is over, after however many
+updates, also where it diverged: `reproduced` where each seed's is off by no more than the tolerance, more or less, else
+`not reproduced`.
 
 A claim of a curve, over the whole epochs run (the mean over seeds of each), the absolute differences of training and
 validation loss taken together: it agrees where their median is at most `median_tolerance`, their maximum at most
@@ -39,11 +44,12 @@ from bleuprint.curves import (
     whole_epochs,
     without_cut_off,
 )
-from bleuprint.published import MEASURES, CurveClaim, ValueClaim
+from bleuprint.published import MEASURES, CountClaim, CurveClaim, ValueClaim
 from bleuprint.scoring import Result, Score
 
 Verdict = Literal["reproduced", "not reproduced", "not comparable", "prefix only", "diverged", "not run"]
 Histories = Mapping[str, Sequence[Epoch]]  # of each run
+FLOAT32_BYTES = 4
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -52,7 +58,7 @@ Histories = Mapping[str, Sequence[Epoch]]  # of each run
 class Judgement(NamedTuple):
     """A claim beside what the table's runs of its experiment gave: a score with its interval, or a number, for each."""
 
-    claim: ValueClaim
+    claim: ValueClaim | CountClaim
     experiment: str | None
     runs: tuple[Result, ...]
     measured: tuple[Score | float, ...]
@@ -116,6 +122,25 @@ def value_verdict(claim: ValueClaim, values: Sequence[float], runs: Sequence[Res
         return "reproduced"
     shorter = claim.steps is not None and any(run.steps < claim.steps for run in runs)
     return "prefix only" if shorter else "not reproduced"
+
+
+# --- counts -----------------------------------------------------------------------------------------------------------
+
+
+def judge_count(claim: CountClaim, table: str, results: Sequence[Result]) -> Judgement:
+    """Return a table's verdict on a count."""
+    experiment = claim.tables[table]
+    runs = runs_of(experiment, results)
+    measured = tuple(count(claim.metric, run) for run in runs)
+    if not runs:
+        return Judgement(claim, experiment, runs, measured, "not run")
+    near = all(round(abs(found - claim.value), 9) <= claim.tolerance for found in measured)
+    return Judgement(claim, experiment, runs, measured, "reproduced" if near else "not reproduced")
+
+
+def count(metric: str, result: Result) -> float:
+    """Return one of COUNTS of a run's model."""
+    return result.parameters if metric == "parameters" else result.parameters * FLOAT32_BYTES / 1024 / 1000
 
 
 # --- curves -----------------------------------------------------------------------------------------------------------

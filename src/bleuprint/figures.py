@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bleuprint.claims import CurveJudgement, Histories, Judgement
 from bleuprint.curves import Epoch, finite_epochs
+from bleuprint.published import ValueClaim
 from bleuprint.scoring import Result
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ def bleu_rows(result: Result, judgements: Sequence[Judgement]) -> list[dict[str,
     claimed = {
         judgement.claim.split: judgement.claim.value
         for judgement in judgements
-        if judgement.experiment == result.experiment and judgement.claim.metric == "bleu_lc_tok"
+        if isinstance(judgement.claim, ValueClaim)
+        and (judgement.experiment, judgement.claim.metric) == (result.experiment, "bleu_lc_tok")
     }
     return [
         {

@@ -10,13 +10,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bleuprint.claims import CurveJudgement, Histories, Judgement, judge, judge_curve
+from bleuprint.claims import CurveJudgement, Histories, Judgement, judge, judge_count, judge_curve
 from bleuprint.curves import Curve, Epoch, read_curve, read_history
 from bleuprint.figures import bleu_chart, curve_chart, loss_chart, loss_rows, render_svg
 from bleuprint.files import write_text
 from bleuprint.markdown import escape
 from bleuprint.params import Run, Splits
-from bleuprint.published import CLAIMS_FILE, CURVES_DIR, CurveClaim, ValueClaim, check_claims, load_claims
+from bleuprint.published import (
+    CLAIMS_FILE,
+    CURVES_DIR,
+    AnyClaim,
+    CountClaim,
+    CurveClaim,
+    ValueClaim,
+    check_claims,
+    load_claims,
+)
 from bleuprint.scoring import Result, read_result
 from bleuprint.sections import (
     render_claims,
@@ -72,11 +81,13 @@ def write_report(
 
 
 def judge_claim(
-    claim: ValueClaim | CurveClaim, table: str, results: Sequence[Result], histories: Histories, curves_dir: Path
+    claim: AnyClaim, table: str, results: Sequence[Result], histories: Histories, curves_dir: Path
 ) -> Judgement | CurveJudgement:
-    """Return a table's verdict on a claim of either kind."""
+    """Return a table's verdict on a claim of any kind."""
     if isinstance(claim, ValueClaim):
         return judge(claim, table, results, histories)
+    if isinstance(claim, CountClaim):
+        return judge_count(claim, table, results)
     return judge_curve(claim, load_curve(claim, curves_dir), table, results, histories)
 
 

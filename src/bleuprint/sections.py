@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 from bleuprint.claims import CurveJudgement, Judgement, number_of
 from bleuprint.curves import TARGETS, Curve, Point, epochs_to_reach, loss_gaps
 from bleuprint.markdown import ABSENT, code, escape, markdown_table
-from bleuprint.published import MEASURES, CurveClaim, ValueClaim
+from bleuprint.published import COUNTS, MEASURES, AnyClaim, CountClaim, CurveClaim, ValueClaim, digits_of
 from bleuprint.scoring import METRICS, Result, Score
 
 SHOWN_EPOCHS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)  # of curves longer than MANY_EPOCHS, and the last one
@@ -60,13 +60,15 @@ def count(number: int | None) -> str:
 def claimed_steps(judgement: Judgement | CurveJudgement) -> int | None:
     """Return how many updates a claim was made with."""
     if isinstance(judgement, Judgement):
-        return judgement.claim.steps
+        return judgement.claim.steps if isinstance(judgement.claim, ValueClaim) else None
     return len(judgement.claimed) * judgement.claim.steps_per_epoch
 
 
-def claimed_value(claim: ValueClaim) -> str:
-    """Return "26.4 (`legacy_score`, `val`)"."""
-    return f"{claim.value:g} ({code(claim.metric)}, {code(claim.split)})"
+def claimed_value(claim: ValueClaim | CountClaim) -> str:
+    """Return "26.4 (`legacy_score`, `val`)", or "55,207,087 (`parameters`)"."""
+    if isinstance(claim, ValueClaim):
+        return f"{claim.value:g} ({code(claim.metric)}, {code(claim.split)})"
+    return f"{claim.value:,.12g} ({code(claim.metric)})"
 
 
 def claimed_curve(judgement: CurveJudgement) -> str:
@@ -75,14 +77,14 @@ def claimed_curve(judgement: CurveJudgement) -> str:
 
 
 def measured_value(judgement: Judgement) -> str:
-    """Return one run's number, with its interval if it has one, or the mean and standard deviation over seeds."""
+    """Return a count or one run's number, with its interval if it has one, or mean and standard deviation of seeds."""
     if not judgement.measured:
         return ABSENT
-    digits = 3 if MEASURES[judgement.claim.metric].unit == "nats" else 2
-    if len(judgement.measured) == 1:
-        found = judgement.measured[0]
-        return with_interval(found) if isinstance(found, Score) else f"{found:.{digits}f}"
+    digits = digits_of(judgement.claim.metric)
     values = [number_of(item) for item in judgement.measured]
+    if len(values) == 1 or isinstance(judgement.claim, CountClaim):
+        found = judgement.measured[0]
+        return with_interval(found) if isinstance(found, Score) else f"{found:,.{digits}f}"
     return f"{fmean(values):.{digits}f} (sd {stdev(values):.{digits}f}, {len(values)} seeds)"
 
 
@@ -94,7 +96,7 @@ def measured_curve(judgement: CurveJudgement) -> str:
     return f"median difference {gap.median:.3f}, largest {gap.maximum:.3f}; epochs: {gap.epochs}"
 
 
-def bleu_beside(claim: ValueClaim | CurveClaim, runs: Sequence[Result]) -> str:
+def bleu_beside(claim: AnyClaim, runs: Sequence[Result]) -> str:
     """Return BLEU on the official tokens of the claim's test set or else of the first one, the mean over seeds."""
     if not runs:
         return ABSENT
@@ -107,7 +109,7 @@ def bleu_beside(claim: ValueClaim | CurveClaim, runs: Sequence[Result]) -> str:
 def claim_note(judgement: Judgement | CurveJudgement) -> str:
     """Return a list item: what a claim is, and its source."""
     claim = judgement.claim
-    what = claimed_value(claim) if isinstance(claim, ValueClaim) else f"Curve {code(claim.file)}"
+    what = f"Curve {code(claim.file)}" if isinstance(claim, CurveClaim) else claimed_value(claim)
     beside = f" beside {code(judgement.experiment)}" if judgement.experiment is not None else ""
     return f"- {what}{beside}: {escape(claim.note)} Source: {escape(claim.source)}."
 
@@ -117,6 +119,7 @@ def render_verdicts(judgements: Sequence[Judgement | CurveJudgement]) -> str:
     claims = [judgement.claim for judgement in judgements]
     values = [claim for claim in claims if isinstance(claim, ValueClaim) and claim.tolerance is not None]
     widths = sorted({f"{claim.tolerance:g} {claim.unit}" for claim in values})
+    counts = sorted({f"{claim.tolerance:,g} {claim.unit}" for claim in claims if isinstance(claim, CountClaim)})
     bounds = sorted({(c.median_tolerance, c.max_tolerance) for c in claims if isinstance(c, CurveClaim)})
     pairs = [f"{middle:g} and {largest:g}" for middle, largest in bounds]
     seeds = ", ".join(f"{2 * largest:g}" for largest in sorted({largest for _, largest in bounds}))
@@ -124,7 +127,8 @@ def render_verdicts(judgements: Sequence[Judgement | CurveJudgement]) -> str:
     return f"""The tolerance of 0.6 BLEU was fixed before every run; the form of the other rules on 2026-11-30, after
 Revisit-MMT's system had been scored and before any other run was over. Later that day, without a
 change of any verdict given: whole epochs alone count for `train_loss`, a seed without one does not count for a curve,
-each seed has a bound of its own (`src/bleuprint/claims.py`).
+each seed has a bound of its own. The rule for counts came last, when the counts were known
+(`src/bleuprint/claims.py`).
 
 - *not comparable*: only where a claim is marked so in `claims.yaml`, with the reason in its note (in this table:
   {marked or "none"}); *diverged*: the training of one of its runs ended at a loss that is not finite; *not run*: no
@@ -134,6 +138,9 @@ each seed has a bound of its own (`src/bleuprint/claims.py`).
   better when lower, scores when higher. Else it is *prefix only* where a run made fewer updates than the claimed one,
   which then says nothing yet, and *not reproduced* where it did not. A training loss is that of a whole epoch: not of
   a last one with fewer updates than the one before; a single one counts.
+- A count, of parameters or of the size of their file, is *reproduced* where it is off by no more than a tolerance, more
+  or less (here: {", ".join(counts) or ABSENT}), else *not reproduced*: after however many updates, also of a run that
+  diverged.
 - A curve agrees where, over the whole epochs run (the mean over seeds of each), the absolute differences of training
   and validation loss have a median and a maximum of at most {"; ".join(pairs) or ABSENT} nats and, so that
   seeds on two sides of a curve do not make up for each other, each seed alone over the same epochs a maximum of at most
@@ -278,7 +285,8 @@ def reached(curve: Curve) -> str:
 
 def render_metrics(results: Sequence[Result]) -> str:
     """Return the table of metrics: what each measures and every sacreBLEU signature that these results carry."""
-    rows = [(code(name), escape(facts.definition), signatures_of(name, results)) for name, facts in MEASURES.items()]
+    measures = {name: facts.definition for facts_of in (MEASURES, COUNTS) for name, facts in facts_of.items()}
+    rows = [(code(name), escape(definition), signatures_of(name, results)) for name, definition in measures.items()]
     note = (
         "The interval is sacreBLEU's: the mean of the bootstrap resamples ± half the width of their central 95 %. "
         "The `sacrebleu` command gives the same scores from the files in `runs/{run}/decode/`: `{test}.ref.lc-tok.txt` "

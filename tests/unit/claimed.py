@@ -1,9 +1,9 @@
-"""What tests of claims share: a claim of a value and one of a curve, each with some of its keys changed."""
+"""What tests of claims share: a claim of a value, of a count and of a curve, each with some of its keys changed."""
 
 from pathlib import Path
 
 from bleuprint.params import validate
-from bleuprint.published import CurveClaim, ValueClaim
+from bleuprint.published import CountClaim, CurveClaim, ValueClaim
 
 COMMON = {
     "id": "c",
@@ -25,6 +25,7 @@ VALUE = {
     "tolerance": 0.5,
     "steps": None,
 }
+COUNT = {**COMMON, "kind": "count", "value": 1000.0, "unit": "parameters", "metric": "parameters", "tolerance": 20.0}
 CURVE = {
     **COMMON,
     "kind": "curve",
@@ -38,6 +39,10 @@ LOSS = {"metric": "train_loss", "unit": "nats", "split": "train", "value": 3.0, 
 
 def claim(**changes: object) -> ValueClaim:
     return validate(ValueClaim, {**VALUE, **changes}, Path("claims.yaml"))
+
+
+def count_claim(**changes: object) -> CountClaim:
+    return validate(CountClaim, {**COUNT, **changes}, Path("claims.yaml"))
 
 
 def curve_claim(**changes: object) -> CurveClaim:

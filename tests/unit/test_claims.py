@@ -2,11 +2,11 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from claimed import LOSS, claim, curve_claim
+from claimed import LOSS, claim, count_claim, curve_claim
 
-from bleuprint.claims import CurveJudgement, Judgement, judge, judge_curve
+from bleuprint.claims import CurveJudgement, Judgement, judge, judge_count, judge_curve
 from bleuprint.curves import Epoch, Point
-from bleuprint.published import ValueClaim
+from bleuprint.published import CountClaim, ValueClaim
 from bleuprint.scoring import LegacyScore, Result, Score, Tokens
 
 LOGGED = {1: Point(7.0, 6.0, 2.0), 2: Point(6.0, 5.0, 3.0), 3: Point(5.0, 4.5, 4.0)}
@@ -149,6 +149,40 @@ def test_a_training_loss_is_that_of_a_whole_epoch(steps: tuple[int, ...], measur
 def test_a_claim_that_the_run_cannot_answer_is_an_error(changes: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         judged(claim(**changes), [result(50.0)])
+
+
+# --- counts -----------------------------------------------------------------------------------------------------------
+
+
+def counted(parameters: int, claim: CountClaim, loss: float | None = 1.5) -> Judgement:
+    run = result(loss=loss).model_copy(update={"parameters": parameters, "steps": 1})
+    return judge_count(claim, "t", [run, result(experiment="other")])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "verdict"),
+    [(979, "not reproduced"), (980, "reproduced"), (1020, "reproduced"), (1021, "not reproduced")],
+)
+def test_a_count_is_reproduced_within_its_tolerance_on_both_sides(parameters: int, verdict: str) -> None:
+    found = counted(parameters, count_claim())
+    assert (found.verdict, found.measured, [run.run for run in found.runs]) == (verdict, (parameters,), ["small-1"])
+
+
+def test_a_count_is_answered_after_one_update_and_by_a_run_that_diverged() -> None:
+    assert counted(1000, count_claim(), loss=None).verdict == "reproduced"
+    assert counted(2000, count_claim(), loss=None).verdict == "not reproduced"
+    assert judge_count(count_claim(), "t", [result(experiment="other")]).verdict == "not run"
+
+
+def test_a_size_is_that_of_float32_values_in_thousands_of_kib() -> None:
+    """The README's two, with the vocabularies of 2019 and with those of today, two German types less."""
+    for claimed, then, now in ((215.7, 55_207_087, 55_205_037), (197.2, 50_479_279, 50_477_229)):
+        size = count_claim(metric="model_size", unit="MB", value=claimed, tolerance=0.1)
+        for parameters in (then, now):
+            found = counted(parameters, size)
+            assert found.verdict == "reproduced"
+            assert found.measured[0] == pytest.approx(parameters * 4 / 1_024_000)
+        assert counted(then + 50_000, size).verdict == "not reproduced"
 
 
 # --- curves -----------------------------------------------------------------------------------------------------------

@@ -5,12 +5,21 @@ import math
 from pathlib import Path
 
 import pytest
-from claimed import CURVE, LOSS, VALUE, claim, curve_claim
+from claimed import COUNT, CURVE, LOSS, VALUE, claim, count_claim, curve_claim
 from specs import ROOT
 
 from bleuprint.claims import judge
 from bleuprint.params import Splits, load_params, load_table, read_yaml, validate
-from bleuprint.published import CLAIMS_FILE, CURVES_DIR, Claims, CurveClaim, ValueClaim, check_claims, load_claims
+from bleuprint.published import (
+    CLAIMS_FILE,
+    CURVES_DIR,
+    Claims,
+    CountClaim,
+    CurveClaim,
+    ValueClaim,
+    check_claims,
+    load_claims,
+)
 
 SPLITS = {"small": Splits(train="train", validation="val", tests=("day", "night"))}
 
@@ -28,7 +37,7 @@ SPLITS = {"small": Splits(train="train", validation="val", tests=("day", "night"
     ],
 )
 def test_a_claim_on_what_does_not_exist_is_an_error(changes: dict[str, object], message: str) -> None:
-    check_claims([claim(), curve_claim(), claim(tables={"t": None}, split="elsewhere")], SPLITS)
+    check_claims([claim(), curve_claim(), count_claim(), claim(tables={"t": None}, split="elsewhere")], SPLITS)
     with pytest.raises(ValueError, match=message):
         check_claims([claim(**changes)], SPLITS)
 
@@ -56,7 +65,17 @@ def test_a_claim_that_contradicts_itself_is_refused(changes: dict[str, object], 
     ("claims", "message"),
     [
         ([VALUE, CURVE], r"claims\.yaml: claims with the same id: c"),
-        ([{**VALUE, "kind": "curv"}], r"claims\.0\.kind is 'curv' \(did you mean curve\?\); valid: value, curve"),
+        (
+            [{**VALUE, "kind": "curv"}],
+            r"claims\.0\.kind is 'curv' \(did you mean curve\?\); valid: value, count, curve",
+        ),
+        (
+            [{**COUNT, "metric": "parameter"}],
+            r"claim c: unknown count 'parameter' \(did you mean parameters\?\); valid",
+        ),
+        ([{**COUNT, "unit": "MB"}], r"claim c: parameters is in parameters, not in 'MB'"),
+        ([{**COUNT, "tolerance": None}], r"claims\.0\.tolerance is None"),
+        ([{**COUNT, "steps": 5}], r"claims\.0\.steps is not a known key"),
         ([{**CURVE, "tables": {"t": None}}], r"claims\.0\.tables\.t is None: it should be a valid string"),
         ([{**VALUE, "tables": {}}], r"claims\.0\.tables is \{\}: "),
         ([{**CURVE, "file": "../a.csv"}], r"'\.\./a\.csv' is not a relative path"),
@@ -86,6 +105,20 @@ def test_the_published_numbers() -> None:
         "revisit-mmt-2017-mscoco": (29.88, "bleu_lc_tok", "test_2017_mscoco", "tiny", None),
     }
     assert {judge(found, "default", [], {}).verdict for found in claims} == {"not run"}
+
+
+def test_the_published_counts() -> None:
+    """What the README says today and said in 2019; spaCy gives two German types less today, 1,025 values each."""
+    claims = {found.id: found for found in load_claims("forensics") if isinstance(found, CountClaim)}
+    assert {name: (c.value, c.unit, c.tolerance, c.tables["forensics"]) for name, c in claims.items()} == {
+        "readme-parameters": (55_207_087, "parameters", 2 * 1_025, "readme"),
+        "readme-model-size": (215.7, "MB", 0.1, "readme"),
+        "readme-2019-parameters": (50_479_279, "parameters", 2 * 1_025, "published"),
+        "readme-2019-model-size": (197.2, "MB", 0.1, "published"),
+    }
+    assert all("describe" in found.note for found in claims.values()), "how to count exactly"
+    default = [found.id for found in load_claims("default") if isinstance(found, CountClaim)]
+    assert default == ["readme-parameters", "readme-model-size", "readme-2019-parameters"]
 
 
 def test_the_published_curves() -> None:

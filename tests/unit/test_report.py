@@ -45,6 +45,12 @@ claims:
   - {kind: curve, id: f, tables: {t: absent, absent: absent}, who: C, text: third, file: log.csv, source: s,
      median_tolerance: 0.06, max_tolerance: 0.12, steps_per_epoch: 10, parameters: null, note: "Not run."}
 """
+COUNTS = """
+  - {kind: count, id: g, tables: {t: small}, who: C, text: size, value: 2649040, unit: parameters, metric: parameters,
+     source: s, tolerance: 2050, parameters: 2649040, note: "Two types."}
+  - {kind: count, id: h, tables: {t: other}, who: C, text: file, value: 10.5, unit: MB, metric: model_size,
+     source: s, tolerance: 0.1, parameters: null, note: "Of KiB."}
+"""
 LOG = "epoch,train_loss,val_loss,legacy_score\n1,6.5,5.5,0.5\n2,5.5,5.0,1.5\n3,5.0,4.5,2.5\n"
 HISTORIES = {"small-1": ((6.53, 5.52), (5.54, 5.01)), "small-2": ((6.57, 5.5), (5.5, 4.97)), "other-1": ((5.5, 4.5),)}
 
@@ -141,6 +147,20 @@ def test_claims_stand_beside_measurements_with_verdicts(project: Path) -> None:
     ]  # fmt: skip
     assert "- 26.4 (`legacy_score`, `val`): Not BLEU. Source: s.\n" in text
     assert "- Curve `log.csv` beside `small`: Of \\[it\\](there). Source: s.\n" in text
+
+
+def test_counts_stand_beside_claims_without_a_split_or_updates(project: Path) -> None:
+    (project / "claims.yaml").write_text(CLAIMS + COUNTS)
+    write_json(project / "small-2.json", result("small-2", cased=False).model_dump())
+    text = report(project, runs=SECOND)
+    bleu, size = "40.00 (`bleu_lc_tok`, `day`)", "2,647,040"
+    assert table_below(text, "Claim |")[-2:] == [
+        ["C: size", "2,649,040 (`parameters`)", size, bleu, f"2,649,040 / {size}", "1, 2", "20 of —", "**reproduced**"],
+        ["C: file", "10.5 (`model_size`)", "10.34", bleu, f"— / {size}", "1", "10 of —", "**not reproduced**"],
+    ]
+    assert "- 2,649,040 (`parameters`) beside `small`: Two types. Source: s.\n" in text
+    assert "(here: 0.1 MB, 2,050 parameters)" in text
+    assert {"`parameters`", "`model_size`"} <= {row[0] for row in table_below(text, "Metric")}
 
 
 def test_bleu_beside_a_claim_is_of_its_own_test_set(project: Path) -> None:
