@@ -2,8 +2,8 @@
 
 The tolerance of 0.6 BLEU was fixed before every run; the form of the other rules on 2026-11-30, after Revisit-MMT's
 system had been scored and before any other run was over. Later that day, without a change of any verdict given: whole
-epochs alone count for `train_loss`, a seed without one does not count for a curve, each seed has a bound of its own. The
-rule for counts came last, when the counts were known: it says whether two words of the vocabulary are the difference.
+epochs alone count for `train_loss`, a seed without one does not count for a curve, each seed has a bound of its own.
+The rule for counts came last, when the counts were known: whether two words of the vocabulary are the difference.
 
 - `not comparable`: the claim is marked so (`comparable: false`), with the reason in `note`; at present none is;
 - `diverged`: the training of one of its runs ended at a loss that is not finite;
@@ -28,8 +28,13 @@ where it is the only one; a seed without a whole epoch counts neither for the me
 - `reproduced`: it agrees over all claimed epochs;
 - `prefix only`: it agrees over fewer;
 - `not reproduced`: it does not agree.
+
+A log has one candidate or several, each a claim of its curve: `reproduced` and `prefix only` accept it, `diverged` and
+`not reproduced` reject it. Two accepted or more: `more than one accepted`; else, while one is not run: `open`; else, of
+several, `identified` where one is accepted and `none of these` where none is. One alone is `accepted` or `rejected`.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Literal, NamedTuple
@@ -48,6 +53,9 @@ from bleuprint.published import MEASURES, CountClaim, CurveClaim, ValueClaim
 from bleuprint.scoring import Result, Score
 
 Verdict = Literal["reproduced", "not reproduced", "not comparable", "prefix only", "diverged", "not run"]
+Outcome = Literal["identified", "none of these", "accepted", "rejected", "more than one accepted", "open"]
+ACCEPTED: tuple[Verdict, ...] = ("reproduced", "prefix only")  # of a curve
+REJECTED: tuple[Verdict, ...] = ("not reproduced", "diverged")
 Histories = Mapping[str, Sequence[Epoch]]  # of each run
 FLOAT32_BYTES = 4
 
@@ -198,3 +206,43 @@ def curve_verdict(claim: CurveClaim, gap: Distance, widest: float, epochs: int) 
     ):  # as in value_verdict
         return "not reproduced"
     return "reproduced" if gap.epochs == epochs else "prefix only"
+
+
+# --- candidates -------------------------------------------------------------------------------------------------------
+
+
+class Identification(NamedTuple):
+    """Which of its candidates drew a log; each group has the nearest first."""
+
+    file: str
+    outcome: Outcome
+    accepted: tuple[CurveJudgement, ...]
+    rejected: tuple[CurveJudgement, ...]
+    not_run: tuple[CurveJudgement, ...]
+
+
+def identify(file: str, judgements: Sequence[CurveJudgement]) -> Identification:
+    """Return what follows for a log from the verdicts on its candidates."""
+    nearest = sorted((found for found in judgements if found.claim.file == file), key=farness)
+    accepted, rejected, not_run = (
+        tuple(found for found in nearest if found.verdict in verdicts)
+        for verdicts in (ACCEPTED, REJECTED, ("not run",))
+    )
+    return Identification(file, outcome_of(len(accepted), len(rejected), len(not_run)), accepted, rejected, not_run)
+
+
+def outcome_of(accepted: int, rejected: int, not_run: int) -> Outcome:
+    """Return what follows from so many accepted, rejected and unrun candidates for a log."""
+    if accepted > 1:
+        return "more than one accepted"
+    if not_run:
+        return "open"
+    if accepted + rejected == 1:
+        return "accepted" if accepted else "rejected"
+    return "identified" if accepted else "none of these"
+
+
+def farness(judgement: CurveJudgement) -> tuple[float, float]:
+    """Return by what candidates are ordered: median and maximum, without a distance behind all others."""
+    gap = judgement.distance
+    return (gap.median, gap.maximum) if gap else (math.inf, math.inf)

@@ -12,8 +12,10 @@ from typing import Any
 
 from bleuprint.claims import CurveJudgement, Histories, Judgement, judge, judge_count, judge_curve
 from bleuprint.curves import Curve, Epoch, read_curve, read_history
+from bleuprint.evidence import EVIDENCE_FILE, Evidence, check_evidence, load_evidence
 from bleuprint.figures import bleu_chart, curve_chart, loss_chart, loss_rows, render_svg
 from bleuprint.files import write_text
+from bleuprint.forensics import render_curves, render_evidence
 from bleuprint.markdown import escape
 from bleuprint.params import Run, Splits
 from bleuprint.published import (
@@ -29,7 +31,6 @@ from bleuprint.published import (
 from bleuprint.scoring import Result, read_result
 from bleuprint.sections import (
     render_claims,
-    render_curves,
     render_metrics,
     render_runs,
     render_trainings,
@@ -58,16 +59,19 @@ def write_report(
     histories: Mapping[str, Path],
     out: Path,
     claims_file: Path = CLAIMS_FILE,
+    evidence_file: Path = EVIDENCE_FILE,
     curves_dir: Path = CURVES_DIR,
 ) -> None:
     """Write `out`/results.md and the figures beside it for the runs of a table, in the table's order.
 
     `results` and `histories` have one file per run, `splits` those of every experiment that there is. Raises ValueError
     where a file is missing, damaged or of another run or training, and where a claim cannot be answered: its experiment
-    is unknown, or its runs lack its metric, split or epochs.
+    is unknown, or its runs lack its metric, split or epochs; and where evidence is about what the table does not claim.
     """
     claims = load_claims(table, claims_file)
     check_claims(claims, splits)
+    evidence = load_evidence(table, evidence_file)
+    check_evidence(evidence, table, claims)
     found = [read_result_of(run, settings, results[run]) for run, settings in runs.items()]
     epochs = {result.run: read_history_of(result, histories[result.run]) for result in found}
     judgements = [judge_claim(claim, table, found, epochs, curves_dir) for claim in claims]
@@ -77,7 +81,7 @@ def write_report(
             write_text(out / "figures" / name, figures[name])
         else:
             (out / "figures" / name).unlink(missing_ok=True)  # of an earlier report
-    write_text(out / "results.md", render_report(title, found, judgements, figures))
+    write_text(out / "results.md", render_report(title, found, judgements, evidence, figures))
 
 
 def judge_claim(
@@ -143,9 +147,13 @@ def draw(
 
 
 def render_report(
-    title: str, results: Sequence[Result], judgements: Sequence[Judgement | CurveJudgement], figures: Mapping[str, str]
+    title: str,
+    results: Sequence[Result],
+    judgements: Sequence[Judgement | CurveJudgement],
+    evidence: Evidence,
+    figures: Mapping[str, str],
 ) -> str:
-    """Return results.md: claims beside measurements, runs, curves, what the columns mean, figures."""
+    """Return results.md: claims beside measurements, runs, evidence, curves, what the columns mean, figures."""
     curves = [judgement for judgement in judgements if isinstance(judgement, CurveJudgement)]
     parts = [
         f"# {escape(title)}",
@@ -156,6 +164,7 @@ def render_report(
         render_runs(results),
         END,
         *(("## Verdicts", render_verdicts(judgements)) if judgements else ()),
+        *(("## How we know", render_evidence(evidence, judgements)) if evidence.evidence else ()),
         *(("## Curves", render_curves(curves)) if curves else ()),
         "## Trainings",
         render_trainings(results),

@@ -1,17 +1,13 @@
-"""The sections of results.md: claims beside measurements, runs, verdicts, curves, metrics."""
+"""Sections of results.md: claims beside measurements, runs, verdicts, metrics."""
 
-import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
 from bleuprint.claims import CurveJudgement, Judgement, number_of
-from bleuprint.curves import TARGETS, Curve, Point, epochs_to_reach, loss_gaps
 from bleuprint.markdown import ABSENT, code, escape, markdown_table
 from bleuprint.published import COUNTS, MEASURES, AnyClaim, CountClaim, CurveClaim, ValueClaim, digits_of
 from bleuprint.scoring import METRICS, Result, Score
 
-SHOWN_EPOCHS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)  # of curves longer than MANY_EPOCHS, and the last one
-MANY_EPOCHS = 12
 SIGNATURES = "[signatures](results.md#metrics)"
 
 
@@ -146,7 +142,11 @@ each seed has a bound of its own. The rule for counts came last, when the counts
   seeds on two sides of a curve do not make up for each other, each seed alone over the same epochs a maximum of at most
   twice that ({seeds or ABSENT} nats): *reproduced* over all claimed epochs, *prefix only* over fewer. It is
   *not reproduced* where it does not agree. A last epoch with fewer updates than the log's is cut off, also where it is
-  the only one; a seed without a whole epoch counts neither for the mean nor as a seed."""
+  the only one; a seed without a whole epoch counts neither for the mean nor as a seed.
+- A log has one candidate or several, each a claim of its curve: *reproduced* and *prefix only* accept it, *diverged*
+  and *not reproduced* reject it. Where two or more are accepted, that is said; else the log is *open* while one is not
+  run; else, of several, the only accepted one is *identified*, or it is *none of these*. One alone is accepted or
+  rejected."""
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -196,88 +196,6 @@ def training_row(result: Result) -> tuple[str, ...]:
 def with_interval(score: Score) -> str:
     """Return "41.02 [39.80, 42.31]"."""
     return f"{score.score:.2f} [{score.low:.2f}, {score.high:.2f}]"
-
-
-# --- curves -----------------------------------------------------------------------------------------------------------
-
-
-def render_curves(judgements: Sequence[CurveJudgement]) -> str:
-    """Return, for each published log, its candidates with their distances, what follows, and the losses by epoch."""
-    header = ("Log", "Code state", "Seeds", "Epochs, run of logged", "Median difference", "Largest", "Verdict")
-    table = markdown_table(header, [candidate_row(judgement) for judgement in judgements], numbers=(3, 4, 5))
-    files = dict.fromkeys(judgement.claim.file for judgement in judgements)
-    follows = "\n".join(f"- {code(file)}: {follow([j for j in judgements if j.claim.file == file])}" for file in files)
-    details = [render_curve(judgement) for judgement in judgements if judgement.measured]
-    return "\n\n".join((table, f"What follows, nearest first:\n\n{follows}", *details))
-
-
-def candidate_row(judgement: CurveJudgement) -> tuple[str, ...]:
-    """Return one candidate for a log, with its distance beside what the rule allows."""
-    claim, gap = judgement.claim, judgement.distance
-    return (
-        code(claim.file),
-        code(judgement.experiment),
-        ", ".join(str(run.seed) for run in judgement.runs) or ABSENT,
-        f"{gap.epochs if gap else ABSENT} of {len(judgement.claimed):,}",
-        f"{gap.median:.3f} (≤ {claim.median_tolerance:g})" if gap else ABSENT,
-        f"{gap.maximum:.3f} (≤ {claim.max_tolerance:g}){widest_of(judgement)}" if gap else ABSENT,
-        f"**{judgement.verdict}**",
-    )
-
-
-def widest_of(judgement: CurveJudgement) -> str:
-    """Return "; one seed 0.180 (≤ 0.24)" for several seeds, nothing for one, which is its own mean."""
-    if judgement.widest is None or len(judgement.runs) < 2:
-        return ""
-    return f"; one seed {judgement.widest:.3f} (≤ {2 * judgement.claim.max_tolerance:g})"
-
-
-def follow(candidates: Sequence[CurveJudgement]) -> str:
-    """Return which code states are accepted as the source of a log, which are not, and which have not been run."""
-    nearest = sorted(candidates, key=lambda candidate: candidate.distance.median if candidate.distance else math.inf)
-    groups = {
-        "accepted so far": ("prefix only",),
-        "accepted": ("reproduced",),
-        "rejected": ("not reproduced", "diverged"),
-        "not run": ("not run",),
-    }
-    named = {
-        group: ", ".join(code(c.experiment) for c in nearest if c.verdict in verdicts)
-        for group, verdicts in groups.items()
-    }
-    return "; ".join(f"{group}: {names}" for group, names in named.items() if names) + "."
-
-
-def render_curve(judgement: CurveJudgement) -> str:
-    """Return the losses of a log and of its rerun by epoch, and how soon each reaches TARGETS."""
-    claimed, measured = judgement.claimed, judgement.measured
-    shared = [epoch for epoch in measured if epoch in claimed]
-    header = ("Epoch", "Logged, train / val", "Measured", "Difference", "`legacy_score`, logged / measured")
-    rows = [epoch_row(epoch, claimed[epoch], measured[epoch]) for epoch in shown(shared)]
-    title = f"### {code(judgement.claim.file)} beside {code(judgement.experiment)}"
-    soon = (
-        f"Validation loss of {' / '.join(str(target) for target in TARGETS)} reached after epoch: "
-        f"{reached(claimed)} as logged, {reached(measured)} as measured."
-    )
-    return f"{title}\n\n{markdown_table(header, rows, numbers=range(5))}\n\n{soon}"
-
-
-def shown(epochs: Sequence[int]) -> list[int]:
-    """Return the epochs to print: all of a few, else SHOWN_EPOCHS and the last one."""
-    return [e for e in epochs if len(epochs) <= MANY_EPOCHS or e in SHOWN_EPOCHS or e == epochs[-1]]
-
-
-def epoch_row(epoch: int, claimed: Point, measured: Point) -> tuple[str, ...]:
-    """Return one epoch of a log beside its rerun."""
-    losses = (f"{point.train_loss:.3f} / {point.validation_loss:.3f}" for point in (claimed, measured))
-    gaps = " / ".join(f"{gap:+.3f}" for gap in loss_gaps(claimed, measured))
-    scores = (point.legacy_score for point in (claimed, measured))
-    return (str(epoch), *losses, gaps, " / ".join(ABSENT if score is None else f"{score:.2f}" for score in scores))
-
-
-def reached(curve: Curve) -> str:
-    """Return "2 / 3 / —": the first epochs at which a curve is down at TARGETS."""
-    return " / ".join(count(epoch) for epoch in epochs_to_reach(curve).values())
 
 
 # --- metrics ----------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import pytest
 from claimed import LOSS, claim, count_claim, curve_claim
 
-from bleuprint.claims import CurveJudgement, Judgement, judge, judge_count, judge_curve
+from bleuprint.claims import CurveJudgement, Judgement, Outcome, identify, judge, judge_count, judge_curve
 from bleuprint.curves import Epoch, Point
 from bleuprint.published import CountClaim, ValueClaim
 from bleuprint.scoring import LegacyScore, Result, Score, Tokens
@@ -310,3 +310,61 @@ def test_epochs_of_another_length_are_an_error(steps: tuple[int, ...], message: 
 def test_only_a_last_epoch_is_cut_off(steps: tuple[int, ...], verdict: str) -> None:
     found = judge_curve(curve_claim(steps_per_epoch=227), LOGGED, "t", [result()], {"small-1": epochs(*steps)})
     assert (found.verdict, list(found.measured)) == (verdict, list(range(1, len(steps))))
+
+
+# --- candidates -------------------------------------------------------------------------------------------------------
+
+NEAR, NEARER, FAR = (7.05, 6.05), (7.01, 6.01), (7.5, 6.5)
+
+
+def candidates(**losses: tuple[float, float] | None) -> list[CurveJudgement]:
+    """Return the verdicts on experiments with one epoch each; None: not run."""
+    found = []
+    for name, pair in losses.items():
+        results = [result(experiment=name)] if pair else []
+        histories = {f"{name}-1": history(pair)} if pair else {}
+        found.append(judge_curve(curve_claim(tables={"t": name}), LOGGED, "t", results, histories))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("losses", "outcome", "accepted", "rejected", "not_run"),
+    [
+        ({"a": NEAR, "b": FAR}, "identified", ["a"], ["b"], []),
+        ({"a": FAR, "b": (8.0, 8.0)}, "none of these", [], ["a", "b"], []),
+        ({"a": NEAR, "b": NEARER, "c": FAR}, "more than one accepted", ["b", "a"], ["c"], []),
+        ({"a": NEAR, "b": FAR, "c": None}, "open", ["a"], ["b"], ["c"]),
+        ({"a": FAR, "b": None}, "open", [], ["a"], ["b"]),
+        ({"a": NEAR, "b": NEARER, "c": None}, "more than one accepted", ["b", "a"], [], ["c"]),
+        ({"a": NEAR}, "accepted", ["a"], [], []),
+        ({"a": FAR}, "rejected", [], ["a"], []),
+        ({"a": None}, "open", [], [], ["a"]),
+    ],
+)
+def test_who_drew_a_log_follows_from_the_verdicts_on_its_candidates(
+    losses: dict[str, tuple[float, float] | None],
+    outcome: Outcome,
+    accepted: list[str],
+    rejected: list[str],
+    not_run: list[str],
+) -> None:
+    found = identify("a.csv", candidates(**losses))
+    groups = [[one.experiment for one in group] for group in (found.accepted, found.rejected, found.not_run)]
+    assert (found.outcome, groups) == (outcome, [accepted, rejected, not_run])
+
+
+def test_a_candidate_that_diverged_is_rejected_and_the_last() -> None:
+    ended = judge_curve(
+        curve_claim(tables={"t": "a"}),
+        LOGGED,
+        "t",
+        [result(experiment="a", loss=None)],
+        {"a-1": [*history((7.0, 6.0)), Epoch(2, 15, math.nan, math.nan)]},
+    )
+    found = identify("a.csv", [ended, *candidates(b=FAR)])
+    assert (found.outcome, [one.experiment for one in found.rejected]) == ("none of these", ["b", "a"])
+
+
+def test_candidates_for_another_log_are_left_out() -> None:
+    other = judge_curve(curve_claim(file="b.csv", tables={"t": "b"}), LOGGED, "t", [], {})
+    assert identify("a.csv", [*candidates(a=NEAR), other]).outcome == "accepted"

@@ -19,14 +19,17 @@ LAYERS = (
     ("resume",),
     ("decoding", "scoring", "training", "ui"),
     ("describe", "export", "published", "runs"),
-    ("claims",),
+    ("claims", "evidence"),
     ("figures", "sections"),
+    ("forensics",),
     ("report",),
     ("cli",),
     ("__main__",),
 )
 # What reads results, or only counts words, starts without torch: at once, and on a machine that has none.
-WITHOUT_TORCH = ("scoring", "published", "claims", "curves", "markdown", "figures", "sections", "report")
+WITHOUT_TORCH = (
+    "scoring", "published", "claims", "curves", "evidence", "markdown", "figures", "sections", "forensics", "report",
+)  # fmt: skip
 # A model is arithmetic.
 FILES_AND_LOGS = {
     "os",

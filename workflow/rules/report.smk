@@ -9,8 +9,20 @@ rule report:
         # They stand for the runs' histories as well: every training writes another metrics.jsonl, and with it `score`
         # another provenance.
         results=expand("results/{run}.{kind}", run=PARAMS.runs, kind=["json", "provenance.json"]),
-        code=code("claims", "curves", "figures", "markdown", "published", "report", "scoring", "sections"),
+        code=code(
+            "claims",
+            "curves",
+            "evidence",
+            "figures",
+            "forensics",
+            "markdown",
+            "published",
+            "report",
+            "scoring",
+            "sections",
+        ),
         claims="src/bleuprint/reference/claims.yaml",
+        evidence="src/bleuprint/reference/evidence.yaml",
         curves=expand("src/bleuprint/reference/curves/{log}epochs.csv", log=LOGS),
         table="workflow/tables/{table}.yaml",
     output:
