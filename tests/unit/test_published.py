@@ -121,6 +121,13 @@ def test_the_published_counts() -> None:
     assert default == ["readme-parameters", "readme-model-size", "readme-2019-parameters"]
 
 
+def test_the_full_table_prints_the_claims_of_the_readme_and_of_its_rerun() -> None:
+    """Beside runs of its own, which have the same recipes and all the epochs."""
+    short, full = ({c.id: c.tables[t] for c in load_claims(t)} for t in ("default", "full"))
+    assert set(full) == {name for name in short if not name.startswith("revisit-mmt")}
+    assert full == {name: experiment and f"{experiment}-full" for name, experiment in short.items() if name in full}
+
+
 def test_the_published_curves() -> None:
     claims = {table: load_claims(table) for table in ("default", "forensics")}
     curves = {t: [(c.file[:7], c.tables[t]) for c in found if isinstance(c, CurveClaim)] for t, found in claims.items()}
