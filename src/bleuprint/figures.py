@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bleuprint.claims import CurveJudgement, Histories
+from bleuprint.claims import CurveJudgement, Histories, Judgement
 from bleuprint.comparisons import METRIC, Compared
 from bleuprint.curves import Epoch, finite_epochs
 from bleuprint.published import ValueClaim
@@ -57,7 +57,7 @@ def loss_chart(rows: Sequence[Mapping[str, Any]]) -> "altair.Chart":
     )
 
 
-def bleu_chart(results: Sequence[Result], claims: Sequence[ValueClaim]) -> "altair.FacetChart":
+def bleu_chart(results: Sequence[Result], judgements: Sequence[Judgement]) -> "altair.FacetChart":
     """Return `bleu_lc_tok` with intervals, a panel per test set; a black tick is what is claimed for the experiment.
 
     A row is an experiment: its one run, or the mean over its seeds with each of them as a ring.
@@ -65,7 +65,7 @@ def bleu_chart(results: Sequence[Result], claims: Sequence[ValueClaim]) -> "alta
     import altair as alt
 
     groups = list(by_experiment(results).values())
-    rows = [row for runs in groups for row in bleu_rows(runs, claims)]
+    rows = [row for runs in groups for row in bleu_rows(runs, judgements)]
     base = alt.Chart().encode(y=alt.Y("run:N", title=None, sort=None))
     score = alt.X("score:Q", title=f"BLEU, official tokens ({METRIC}); tick: claimed", scale=alt.Scale(zero=False))
     colour = alt.Color("run:N", legend=None, sort=None)
@@ -79,14 +79,17 @@ def bleu_chart(results: Sequence[Result], claims: Sequence[ValueClaim]) -> "alta
     return layers.facet(row=alt.Row("test set:N", title=None, sort=None, header=alt.Header(labelOrient="top")))
 
 
-def bleu_rows(runs: Sequence[Result], claims: Sequence[ValueClaim]) -> list[dict[str, Any]]:
+def bleu_rows(runs: Sequence[Result], judgements: Sequence[Judgement]) -> list[dict[str, Any]]:
     """Return {"run", "test set", "score", "low", "high"} per test set of an experiment's runs.
 
     And "claimed" where there is a claim; and of several seeds {"run", "test set", "seed score"} for each.
     """
     experiment, tests = runs[0].experiment, list(runs[0].test_sets)
     claimed = {
-        claim.split: claim.value for claim in claims if claim.experiment == experiment and claim.metric == METRIC
+        judgement.claim.split: judgement.claim.value
+        for judgement in judgements
+        if isinstance(judgement.claim, ValueClaim)
+        and (judgement.experiment, judgement.claim.metric) == (experiment, METRIC)
     }
     name = runs[0].run if len(runs) == 1 else f"{experiment}, {len(runs)} seeds"
     summaries = {test: summarise_scores(runs, test, METRIC) for test in tests}
@@ -148,7 +151,7 @@ def curve_chart(judgements: Sequence[CurveJudgement], histories: Histories) -> "
     """
     import altair as alt
 
-    names = [CLAIMED, *dict.fromkeys(judgement.claim.experiment for judgement in judgements)]
+    names = [CLAIMED, *dict.fromkeys(judgement.experiment for judgement in judgements)]
     colours = alt.Scale(domain=names, range=[COLOURS[i % len(COLOURS)] for i in range(len(names))])
     base = alt.Chart().encode(
         x=alt.X(
@@ -180,7 +183,7 @@ def curve_rows(judgements: Sequence[CurveJudgement], histories: Histories) -> It
                 yield {"log": log, "curve": CLAIMED, "loss of": kind, "epoch": epoch, **loss}
         for judgement in judgements:
             for epoch, loss in seed_losses(judgement, column, histories):
-                names = {"log": judgement.claim.file, "curve": judgement.claim.experiment, "loss of": kind}
+                names = {"log": judgement.claim.file, "curve": judgement.experiment, "loss of": kind}
                 yield {**names, "epoch": epoch, **loss}
 
 

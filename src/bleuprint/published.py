@@ -1,4 +1,4 @@
-"""What others published, as data: reference/claims.yaml as strict models, and the measures that a claim may be in."""
+"""What others published, as data: reference/claims.yaml as strict models, and what a claim may be a number of."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,7 +6,18 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from bleuprint.params import Count, Name, NonNegative, RelativePath, Splits, Strict, choose, read_yaml, validate
+from bleuprint.params import (
+    Count,
+    Name,
+    NonNegative,
+    Positive,
+    RelativePath,
+    Splits,
+    Strict,
+    choose,
+    read_yaml,
+    validate,
+)
 from bleuprint.scoring import METRICS
 
 CLAIMS_FILE = Path(__file__).parent / "reference" / "claims.yaml"
@@ -14,9 +25,13 @@ CURVES_DIR = Path(__file__).parent / "reference" / "curves"
 
 
 class Measure(NamedTuple):
-    """Unit, which way is better, on which split it is measured here (None: it is only quoted), what it is."""
+    """Unit, digits shown behind the point, which way is better, on which split it is measured here, and what it is.
+
+    No split: it is only quoted.
+    """
 
     unit: str
+    digits: int
     lower_is_better: bool
     split: Literal["tests", "validation", "train"] | None
     definition: str
@@ -24,44 +39,71 @@ class Measure(NamedTuple):
 
 # What `legacy_score` counts is not BLEU and never bears that name.
 MEASURES: dict[str, Measure] = {
-    **{name: Measure(facts.unit, False, "tests", facts.definition) for name, facts in METRICS.items()},
+    **{name: Measure(facts.unit, 2, False, "tests", facts.definition) for name, facts in METRICS.items()},
     "legacy_score": Measure(
         "legacy score",
+        2,
         False,
         "validation",
         "What hyunwoongko's README calls BLEU, and is not: the decoder is fed the reference (teacher forcing), words "
         "are paired by their position, and character n-grams of each pair are counted. The mean over batches.",
     ),
     "train_loss": Measure(
-        "nats", True, "train", "Lowest training loss of any whole epoch, with dropout, per target token."
+        "nats", 3, True, "train", "Lowest training loss of any whole epoch, with dropout, per target token."
     ),
-    "validation_loss": Measure("nats", True, "validation", "Lowest validation loss of any epoch, per target token."),
+    "validation_loss": Measure("nats", 3, True, "validation", "Lowest validation loss of any epoch, per target token."),
     "multi_bleu": Measure(
-        "BLEU", False, None, "BLEU on tokens with German compounds split at hyphens: quoted, never measured here."
+        "BLEU", 2, False, None, "BLEU on tokens with German compounds split at hyphens: quoted, never measured here."
     ),
 }
+
+
+class Quantity(NamedTuple):
+    """Unit and digits, as of a Measure, of what can be counted on a model, and what it is."""
+
+    unit: str
+    digits: int
+    definition: str
+
+
+COUNTS = {
+    "parameters": Quantity("parameters", 0, "Trained values of a model; a matrix that serves twice counts once."),
+    "model_size": Quantity(
+        "MB",
+        2,
+        "The trained values as float32, in thousands of KiB, which hyunwoongko's README calls MB. Its file holds names "
+        "and shapes besides, some 50 KiB.",
+    ),
+}
+
+
+def digits_of(metric: str) -> int:
+    """Return how many digits of a measure or of a count are shown behind the point."""
+    return COUNTS[metric].digits if metric in COUNTS else MEASURES[metric].digits
 
 
 # --- claims as data ---------------------------------------------------------------------------------------------------
 
 
 class Published(Strict):
-    """What every claim says: who, where, the experiment that it is compared with, how large its model was."""
+    """What every claim says: who, where, how large its model was."""
 
     id: Name
-    tables: Annotated[tuple[Name, ...], Field(min_length=1)]
     who: str
     text: str
-    experiment: Name | None
     parameters: Count | None
     source: str
     note: str
 
 
 class ValueClaim(Published):
-    """A published number, the metric and split it is measured on, and after how many updates."""
+    """A published number, the metric and split it is measured on, and after how many updates.
+
+    `tables`: those that print it, each with the experiment of its own that is a rerun of it, None where there is none.
+    """
 
     kind: Literal["value"]
+    tables: Annotated[dict[Name, Name | None], Field(min_length=1)]
     value: float
     unit: str
     metric: str
@@ -80,15 +122,34 @@ class ValueClaim(Published):
 
     @model_validator(mode="after")
     def check_comparison(self) -> "ValueClaim":
-        if self.experiment is None:
+        reruns = ", ".join(experiments_of(self))
+        if not reruns:
             return self
         if not self.comparable:
-            raise ValueError(f"claim {self.id}: not comparable, yet compared with experiment {self.experiment}")
+            raise ValueError(f"claim {self.id}: not comparable, yet compared with experiment {reruns}")
         if MEASURES[self.metric].split is None:
             known = ", ".join(name for name, measure in MEASURES.items() if measure.split)
             raise ValueError(f"claim {self.id}: {self.metric} is not measured; measured: {known}")
         if self.tolerance is None:
-            raise ValueError(f"claim {self.id}: compared with experiment {self.experiment} but without a tolerance")
+            raise ValueError(f"claim {self.id}: compared with experiment {reruns} but without a tolerance")
+        return self
+
+
+class CountClaim(Published):
+    """A published count, true of a model whatever it was trained for: tolerance in its unit."""
+
+    kind: Literal["count"]
+    tables: Annotated[dict[Name, Name], Field(min_length=1)]
+    value: Positive
+    unit: str
+    metric: str
+    tolerance: NonNegative
+
+    @model_validator(mode="after")
+    def check_metric(self) -> "CountClaim":
+        choose("count", self.metric, COUNTS, f"claim {self.id}: ")
+        if self.unit != COUNTS[self.metric].unit:
+            raise ValueError(f"claim {self.id}: {self.metric} is in {COUNTS[self.metric].unit}, not in {self.unit!r}")
         return self
 
 
@@ -96,14 +157,15 @@ class CurveClaim(Published):
     """A published curve: a file of reference/curves; the tolerances are in nats."""
 
     kind: Literal["curve"]
-    experiment: Name
+    tables: Annotated[dict[Name, Name], Field(min_length=1)]
     file: RelativePath
     median_tolerance: NonNegative
     max_tolerance: NonNegative
     steps_per_epoch: Count
 
 
-Claim = Annotated[ValueClaim | CurveClaim, Field(discriminator="kind")]
+AnyClaim = ValueClaim | CountClaim | CurveClaim
+Claim = Annotated[AnyClaim, Field(discriminator="kind")]
 
 
 class Claims(Strict):
@@ -120,23 +182,27 @@ class Claims(Strict):
         return self
 
 
-def load_claims(table: str, path: Path = CLAIMS_FILE) -> tuple[ValueClaim | CurveClaim, ...]:
+def load_claims(table: str, path: Path = CLAIMS_FILE) -> tuple[AnyClaim, ...]:
     """Return the claims that `table` prints, in the file's order; ValueError names claim, key and value at fault."""
     return tuple(claim for claim in validate(Claims, read_yaml(path), path).claims if table in claim.tables)
 
 
-def check_claims(claims: Sequence[ValueClaim | CurveClaim], splits: Mapping[str, Splits]) -> None:
+def experiments_of(claim: AnyClaim) -> list[str]:
+    """Return the experiments that a claim is compared with, in one table or another, each once."""
+    return list(dict.fromkeys(name for name in claim.tables.values() if name is not None))
+
+
+def check_claims(claims: Sequence[AnyClaim], splits: Mapping[str, Splits]) -> None:
     """Raise ValueError where a claim names no experiment, or a split that its metric is not measured on.
 
     `splits` has those of every experiment's data set.
     """
     for claim in claims:
-        if claim.experiment is None:
-            continue
-        choose("experiment", claim.experiment, dict(splits), f"claim {claim.id}: ")
-        if isinstance(claim, ValueClaim):
-            valid = splits_of(claim.metric, splits[claim.experiment])
-            choose(f"split of {claim.metric}", claim.split, dict.fromkeys(valid), f"claim {claim.id}: ")
+        for experiment in experiments_of(claim):
+            choose("experiment", experiment, dict(splits), f"claim {claim.id}: ")
+            if isinstance(claim, ValueClaim):
+                valid = splits_of(claim.metric, splits[experiment])
+                choose(f"split of {claim.metric}", claim.split, dict.fromkeys(valid), f"claim {claim.id}: ")
 
 
 def splits_of(metric: str, splits: Splits) -> tuple[str, ...]:

@@ -11,17 +11,28 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bleuprint.claims import CurveJudgement, Histories, Judgement, judge, judge_curve
+from bleuprint.claims import CurveJudgement, Histories, Judgement, judge, judge_count, judge_curve
 from bleuprint.comparisons import Compared, compare, training_seconds
 from bleuprint.curves import Curve, Epoch, read_curve, read_history
+from bleuprint.evidence import EVIDENCE_FILE, Evidence, check_evidence, load_evidence
 from bleuprint.figures import bleu_chart, curve_chart, difference_chart, loss_chart, loss_rows, render_svg
 from bleuprint.files import write_text
+from bleuprint.forensics import render_curves, render_evidence
 from bleuprint.markdown import escape
 from bleuprint.params import Comparison, Run, Scoring, Splits
-from bleuprint.published import CLAIMS_FILE, CURVES_DIR, CurveClaim, ValueClaim, check_claims, load_claims
+from bleuprint.published import (
+    CLAIMS_FILE,
+    CURVES_DIR,
+    AnyClaim,
+    CountClaim,
+    CurveClaim,
+    ValueClaim,
+    check_claims,
+    load_claims,
+)
 from bleuprint.run_tables import render_comparisons, render_runs, render_single_runs
 from bleuprint.scoring import Result, read_result
-from bleuprint.sections import render_claims, render_curves, render_metrics, render_trainings, render_verdicts
+from bleuprint.sections import render_claims, render_metrics, render_trainings, render_verdicts
 
 BEGIN = "<!-- bleuprint:table:begin -->"
 END = "<!-- bleuprint:table:end -->"
@@ -50,20 +61,23 @@ def write_report(
     decoded: Mapping[str, Path],
     out: Path,
     claims_file: Path = CLAIMS_FILE,
+    evidence_file: Path = EVIDENCE_FILE,
     curves_dir: Path = CURVES_DIR,
 ) -> None:
     """Write `out`/results.md and the figures beside it for the runs of a table, in the table's order.
 
     `results`, `provenances` and `histories` have one file per run, `decoded` the directory of its texts, `splits` those
     of every experiment that there is. Raises ValueError where a file is missing, damaged or of another run or training,
-    where a claim cannot be answered (its experiment is unknown, or its runs lack its metric, split or epochs), and
-    where a comparison is of other sentences than its baseline.
+    where a claim cannot be answered (its experiment is unknown, or its runs lack its metric, split or epochs), where
+    evidence is about what the table does not claim, and where a comparison is of other sentences than its baseline.
     """
     claims = load_claims(table, claims_file)
     check_claims(claims, splits)
+    evidence = load_evidence(table, evidence_file)
+    check_evidence(evidence, table, claims)
     found = [read_result_of(run, settings, results[run]) for run, settings in runs.items()]
     epochs = {result.run: read_history_of(result, histories[result.run]) for result in found}
-    judgements = [judge_claim(claim, found, epochs, curves_dir) for claim in claims]
+    judgements = [judge_claim(claim, table, found, epochs, curves_dir) for claim in claims]
     compared = [compare(comparison, found, decoded, scoring) for comparison in comparisons]
     figures = draw(found, judgements, epochs, compared)
     for name in FIGURES:
@@ -73,16 +87,18 @@ def write_report(
             (out / "figures" / name).unlink(missing_ok=True)  # of an earlier report
     seconds = {run: training_seconds(provenances[run]) for run in runs} if compared else {}
     versus = render_comparisons(compared, seconds, scoring.bootstrap_resamples) if compared else None
-    write_text(out / "results.md", render_report(title, found, judgements, versus, figures))
+    write_text(out / "results.md", render_report(title, found, judgements, versus, evidence, figures))
 
 
 def judge_claim(
-    claim: ValueClaim | CurveClaim, results: Sequence[Result], histories: Histories, curves_dir: Path
+    claim: AnyClaim, table: str, results: Sequence[Result], histories: Histories, curves_dir: Path
 ) -> Judgement | CurveJudgement:
-    """Return the verdict on a claim of either kind."""
+    """Return a table's verdict on a claim of any kind."""
     if isinstance(claim, ValueClaim):
-        return judge(claim, results, histories)
-    return judge_curve(claim, load_curve(claim, curves_dir), results, histories)
+        return judge(claim, table, results, histories)
+    if isinstance(claim, CountClaim):
+        return judge_count(claim, table, results)
+    return judge_curve(claim, load_curve(claim, curves_dir), table, results, histories)
 
 
 def load_curve(claim: CurveClaim, curves_dir: Path) -> Curve:
@@ -136,7 +152,7 @@ def draw(
     curves.svg only where a published curve was rerun, ablation.svg only where experiments are compared.
     """
     trained = {result.trained: histories[result.run] for result in results}
-    values = [judgement.claim for judgement in judgements if isinstance(judgement, Judgement)]
+    values = [judgement for judgement in judgements if isinstance(judgement, Judgement)]
     rerun = [judgement for judgement in judgements if isinstance(judgement, CurveJudgement) and judgement.measured]
     charts: dict[str, Any] = {
         "loss.svg": loss_chart([row for run, history in trained.items() for row in loss_rows(run, history)]),
@@ -152,9 +168,10 @@ def render_report(
     results: Sequence[Result],
     judgements: Sequence[Judgement | CurveJudgement],
     comparisons: str | None,
+    evidence: Evidence,
     figures: Mapping[str, str],
 ) -> str:
-    """Return results.md: claims beside measurements, runs, comparisons, curves, what the columns mean, figures."""
+    """Return results.md: claims beside measurements, runs, comparisons, evidence, curves, what the columns mean."""
     single = render_single_runs(results)
     curves = [judgement for judgement in judgements if isinstance(judgement, CurveJudgement)]
     parts = [
@@ -168,6 +185,7 @@ def render_report(
         *(("## Comparisons", comparisons) if comparisons else ()),
         *(("## Single runs", single) if single else ()),
         *(("## Verdicts", render_verdicts(judgements)) if judgements else ()),
+        *(("## How we know", render_evidence(evidence, judgements)) if evidence.evidence else ()),
         *(("## Curves", render_curves(curves)) if curves else ()),
         "## Trainings",
         render_trainings(results),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bleuprint.params import Reuse, load_params, load_table
+from bleuprint.published import load_claims
 
 ROOT = Path(__file__).parents[2]
 PARAMS = load_params(ROOT / "params.yaml")
@@ -108,5 +109,9 @@ def test_averaging_and_decoding_train_nothing() -> None:
     }
 
 
-def test_the_seeds_are_three_of_the_anchor() -> None:
+def test_the_seeds_are_three_of_the_anchor_beside_its_claims() -> None:
     assert load_table("seeds", ROOT / "workflow/tables").runs == ("tiny-1", "tiny-2", "tiny-3")
+    claims = load_claims("seeds")
+    assert claims == tuple(claim for claim in load_claims("default") if claim.tables["default"] == "tiny")
+    assert {claim.tables["seeds"] for claim in claims} == {"tiny"}
+    assert len(claims) == 3

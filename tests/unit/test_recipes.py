@@ -18,9 +18,11 @@ from bleuprint.params import (
     TokenBatches,
     TransformerModel,
     load_params,
+    load_table,
 )
 
-PARAMS = load_params(Path(__file__).parents[2] / "params.yaml")
+ROOT = Path(__file__).parents[2]
+PARAMS = load_params(ROOT / "params.yaml")
 EN_DE, DE_EN = "multi30k-words", "multi30k-words-de-en"
 
 
@@ -102,6 +104,23 @@ def test_what_all_of_that_repository_share(name: str) -> None:
     assert (train.batches.sort_by, train.batches.validation_sort_by) == ("none", "interleaved")
     assert (train.batches.drop_last, train.batches.batches_per_step) == (False, 1)
     assert PARAMS.recipes[name].average.last == 1
+
+
+@pytest.mark.parametrize("name", ["readme", "published"])
+def test_the_full_run_is_the_same_recipe_for_a_thousand_epochs(name: str) -> None:
+    """All that may differ: how long, how many ends of epochs are kept and decoded, how often the state is saved."""
+    short, full = PARAMS.recipes[name].model_dump(), PARAMS.recipes[f"{name}-full"].model_dump()
+    for key in ("max_steps", "keep_last", "checkpoint_every_steps"):
+        del short["train"][key]
+    found = [full["train"].pop(key) for key in ("max_steps", "keep_last", "checkpoint_every_steps")]
+    forced = full["decode"].pop("forced"), short["decode"].pop("forced")
+    assert short == full
+    assert (found, forced) == ([1000 * 227, 1, 1000 * 227], ("averaged", "epochs"))
+
+
+def test_the_table_full_has_three_seeds_of_each() -> None:
+    runs = load_table("full", ROOT / "workflow/tables").runs
+    assert set(runs) == {f"{name}-full-{seed}" for name in ("readme", "published") for seed in (1, 2, 3)}
 
 
 @pytest.mark.parametrize(("name", "form"), [("pitau", "coded"), ("preln", "written")])

@@ -9,14 +9,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bleuprint.claims import Verdict
+from bleuprint.claims import Verdict, judge
 from bleuprint.figures import bleu_chart, loss_chart, render_svg
+from bleuprint.forensics import shown
 from bleuprint.markdown import code, escape, markdown_table
 from bleuprint.params import Comparison, Run, Scoring, Splits
 from bleuprint.published import ValueClaim, load_claims
 from bleuprint.report import BEGIN, END, readme_block, update_readme, write_report
 from bleuprint.scoring import LegacyScore, MetricName, Result, Score, Tokens, write_json
-from bleuprint.sections import shown
 
 RUNS = {
     name: Run(
@@ -36,20 +36,37 @@ SPLITS = {
 }
 CLAIMS = """
 claims:
-  - {kind: value, id: a, tables: [t], who: "A|B <b>", text: "*bold* _x_", value: 40.5, unit: BLEU, metric: bleu_lc_tok,
-     split: day, source: "https://example.org/a_b", experiment: small, comparable: true, tolerance: 0.5, steps: 9000,
+  - {kind: value, id: a, tables: {t: small}, who: "A|B <b>", text: "*bold* _x_", value: 40.5, unit: BLEU,
+     metric: bleu_lc_tok, split: day, source: "https://example.org/a_b", comparable: true, tolerance: 0.5, steps: 9000,
      parameters: 2647040, note: "See [this](that)."}
-  - {kind: value, id: b, tables: [t], who: C, text: t, value: 26.4, unit: legacy score, metric: legacy_score,
-     split: val, source: s, experiment: null, comparable: false, tolerance: null, steps: null,
+  - {kind: value, id: b, tables: {t: null}, who: C, text: t, value: 26.4, unit: legacy score, metric: legacy_score,
+     split: val, source: s, comparable: false, tolerance: null, steps: null,
      parameters: null, note: "Not BLEU."}
-  - {kind: value, id: c, tables: [t], who: C, text: l, value: 3.2, unit: nats, metric: train_loss, split: train,
-     source: s, experiment: other, comparable: true, tolerance: 0.1, steps: 9000, parameters: null, note: "Low."}
-  - {kind: curve, id: d, tables: [t, curves], who: C, text: first, file: log.csv, experiment: small, source: s,
+  - {kind: value, id: c, tables: {t: other}, who: C, text: l, value: 3.2, unit: nats, metric: train_loss, split: train,
+     source: s, comparable: true, tolerance: 0.1, steps: 9000, parameters: null, note: "Low."}
+  - {kind: curve, id: d, tables: {t: small, curves: small}, who: C, text: first, file: log.csv, source: s,
      median_tolerance: 0.06, max_tolerance: 0.12, steps_per_epoch: 10, parameters: 7, note: "Of [it](there)."}
-  - {kind: curve, id: e, tables: [t], who: C, text: second, file: log.csv, experiment: other, source: s,
+  - {kind: curve, id: e, tables: {t: other}, who: C, text: second, file: log.csv, source: s,
      median_tolerance: 0.06, max_tolerance: 0.12, steps_per_epoch: 10, parameters: null, note: "Counter-example."}
-  - {kind: curve, id: f, tables: [t, absent], who: C, text: third, file: log.csv, experiment: absent, source: s,
+  - {kind: curve, id: f, tables: {t: absent, absent: absent}, who: C, text: third, file: log.csv, source: s,
      median_tolerance: 0.06, max_tolerance: 0.12, steps_per_epoch: 10, parameters: null, note: "Not run."}
+"""
+COUNTS = """
+  - {kind: count, id: g, tables: {t: small}, who: C, text: size, value: 2649040, unit: parameters, metric: parameters,
+     source: s, tolerance: 2050, parameters: 2649040, note: "Two types."}
+  - {kind: count, id: h, tables: {t: other}, who: C, text: file, value: 10.5, unit: MB, metric: model_size,
+     source: s, tolerance: 0.1, parameters: null, note: "Of KiB."}
+"""
+EVIDENCE = """
+evidence:
+  - {id: told, tables: [t], title: "The *history*", says: "It [says] so.", follows: "So it was.", logs: [],
+     where: [{text: "a_ page", url: "https://example.org/__a"}, {text: rules, url: "#verdicts"}]}
+  - {id: elsewhere, tables: [u], title: Other, says: Nothing., follows: None., logs: [], where: [{text: p, url: u}]}
+  - {id: curves, tables: [t], title: Curves, says: "All were run.", follows: null, logs: [log.csv],
+     where: [{text: p, url: u}]}
+consequences:
+  - {id: one, tables: [t], claim: a, log: log.csv, always: "In any case.", otherwise: "Nobody knows.", readings:
+     [{experiments: [small], text: "The small."}, {experiments: [small, other], text: "One of two."}]}
 """
 LOG = "epoch,train_loss,val_loss,legacy_score\n1,6.5,5.5,0.5\n2,5.5,5.0,1.5\n3,5.0,4.5,2.5\n"
 REFERENCE = "ein hund rennt schnell über die grüne wiese"
@@ -92,6 +109,7 @@ def project(tmp_path: Path) -> Path:
         rows = [f"{epoch},{10 * epoch},{train},{val},0.1" for epoch, (train, val) in enumerate(losses, 1)]
         (tmp_path / f"{name}.csv").write_text("\n".join(["epoch,step,train_loss,validation_loss,lr", *rows]) + "\n")
     (tmp_path / "claims.yaml").write_text(CLAIMS)
+    (tmp_path / "evidence.yaml").write_text(EVIDENCE)
     (tmp_path / "log.csv").write_text(LOG)
     return tmp_path
 
@@ -116,6 +134,7 @@ def report(
         decoded={name: project / f"{name}.texts" for name in runs},
         out=project / out,
         claims_file=project / "claims.yaml",
+        evidence_file=project / "evidence.yaml",
         curves_dir=project,
     )
     return (project / out / "results.md").read_text(encoding="utf-8")
@@ -170,6 +189,20 @@ def test_claims_stand_beside_measurements_with_verdicts(project: Path) -> None:
     assert "- Curve `log.csv` beside `small`: Of \\[it\\](there). Source: s.\n" in text
 
 
+def test_counts_stand_beside_claims_without_a_split_or_updates(project: Path) -> None:
+    (project / "claims.yaml").write_text(CLAIMS + COUNTS)
+    write_json(project / "small-2.json", result("small-2", cased=False).model_dump())
+    text = report(project, runs=SECOND)
+    bleu, size = "40.00 (`bleu_lc_tok`, `day`)", "2,647,040"
+    assert table_below(text, "Claim |")[-2:] == [
+        ["C: size", "2,649,040 (`parameters`)", size, bleu, f"2,649,040 / {size}", "1, 2", "20 of —", "**reproduced**"],
+        ["C: file", "10.5 (`model_size`)", "10.34", bleu, f"— / {size}", "1", "10 of —", "**not reproduced**"],
+    ]
+    assert "- 2,649,040 (`parameters`) beside `small`: Two types. Source: s.\n" in text
+    assert "(here: 0.1 MB, 2,050 parameters)" in text
+    assert {"`parameters`", "`model_size`"} <= {row[0] for row in table_below(text, "Metric")}
+
+
 def test_bleu_beside_a_claim_is_of_its_own_test_set(project: Path) -> None:
     (project / "claims.yaml").write_text(CLAIMS.replace("split: day", "split: night"))
     assert table_below(report(project), "Claim |")[0][3] == "40.00 (`bleu_lc_tok`, `night`)"
@@ -192,7 +225,10 @@ def test_curves_stand_beside_each_other_by_epoch(project: Path) -> None:
         ["`log.csv`", "`other`", "1", "1 of 3", "1.000 (≤ 0.06)", "1.000 (≤ 0.12)", "**not reproduced**"],
         ["`log.csv`", "`absent`", "—", "— of 3", "—", "—", "**not run**"],
     ]
-    assert "\n- `log.csv`: accepted so far: `small`; rejected: `other`; not run: `absent`.\n" in text
+    assert (
+        "\n- `log.csv`: **open**; accepted so far: `small` (median 0.025, largest 0.040; 2 of 3 epochs); "
+        "rejected: `other` (median 1.000, largest 1.000; 1 of 3 epochs); not run: `absent`.\n"
+    ) in text
     assert table_below(text.partition("### `log.csv` beside `small`")[2], "Epoch") == [
         ["1", "6.500 / 5.500", "6.530 / 5.520", "+0.030 / +0.020", "0.50 / 0.75"],
         ["2", "5.500 / 5.000", "5.540 / 5.010", "+0.040 / +0.010", "1.50 / —"],
@@ -204,7 +240,66 @@ def test_curves_stand_beside_each_other_by_epoch(project: Path) -> None:
 def test_a_candidate_without_a_distance_is_not_the_nearest(project: Path) -> None:
     """`other`, far off, is rejected as `small` is, which has diverged."""
     diverge(project)
-    assert "`log.csv`: rejected: `other`, `small`; not run: `absent`.\n" in report(project)
+    rejected = "`other` (median 1.000, largest 1.000; 1 of 3 epochs), `small` (diverged)"
+    assert f"`log.csv`: **open**; rejected: {rejected}; not run: `absent`.\n" in report(project)
+
+
+def known(text: str) -> list[str]:
+    """Return the paragraphs of the section on how we know."""
+    return text.partition("## How we know\n\n")[2].partition("\n\n## ")[0].split("\n\n")
+
+
+def test_the_chain_of_evidence_is_printed_with_its_places(project: Path) -> None:
+    first, title, *_ = known(report(project))
+    assert first.splitlines() == [
+        "1. **The \\*history\\*.** It \\[says\\] so. *What follows:* So it was. "
+        "*Where to look:* [a\\_ page](https://example.org/__a); [rules](#verdicts).",
+        "2. **Curves.** All were run. *What follows:* logs by outcome: open 1; "
+        "[logs, candidates and distances](#curves). *Where to look:* [p](u).",
+    ]
+    assert title == "### What follows for 40.5 (`bleu_lc_tok`, `day`)"
+    assert "How we know" not in report(project, table="other")
+
+
+SMALL = "`small` (median 0.025, largest 0.040; 2 of 3 epochs)"
+OTHER = "`other` (median 1.000, largest 1.000; 1 of 3 epochs)"
+EXACT = "`other` (median 0.000, largest 0.000; 1 of 3 epochs)"
+ENDED = "`small` (diverged)"
+NOT_RUN = "not run: `absent`"
+ONLY = "the only accepted candidate of 2"
+
+
+@pytest.mark.parametrize(
+    ("absent", "losses", "drawn"),
+    [
+        (True, "5.5,4.5", f"**open**; accepted so far: {SMALL}; rejected: {OTHER}; {NOT_RUN}. So far: The small."),
+        (False, "5.5,4.5", f"**identified**: {SMALL}, {ONLY}; rejected: {OTHER}. The small."),
+        (False, "6.5,5.5", f"**more than one candidate accepted**: {EXACT}, {SMALL}. One of two."),
+        (False, None, f"**identified**: {EXACT}, {ONLY}; rejected: {ENDED}. One of two."),
+    ],
+)  # fmt: skip
+def test_what_follows_for_a_claim_comes_from_the_runs(
+    project: Path, absent: bool, losses: str | None, drawn: str
+) -> None:
+    """Other losses, other text: nothing of it is written in evidence.yaml."""
+    if not absent:
+        (project / "claims.yaml").write_text(CLAIMS[: CLAIMS.index("  - {kind: curve, id: f")])
+    if losses is None:
+        diverge(project)
+    rows = ["epoch,step,train_loss,validation_loss,lr", f"1,10,{losses or '6.5,5.5'},0.1"]
+    (project / "other-1.csv").write_text("\n".join(rows) + "\n")
+    *_, always, rerun, who = known(report(project))
+    assert always == "In any case."
+    assert rerun.startswith("Beside `small`: " + ("— after" if losses is None else "40.00 [38.75, 41.25] after 20 of"))
+    assert who == f"Who drew `log.csv`: {drawn}"
+
+
+def test_where_no_candidate_is_accepted_nobody_knows(project: Path) -> None:
+    (project / "claims.yaml").write_text(CLAIMS[: CLAIMS.index("  - {kind: curve, id: f")])
+    diverge(project)
+    assert known(report(project))[-1] == (
+        f"Who drew `log.csv`: **none of these**; rejected: {OTHER}, {ENDED}. Nobody knows."
+    )
 
 
 def test_one_seed_too_far_off_is_shown_with_its_bound(project: Path) -> None:
@@ -348,7 +443,7 @@ def test_a_run_that_diverged_in_its_first_epoch_is_reported(project: Path) -> No
     text = report(project, runs={"small-1": RUNS["small-1"]})
     assert "curves.svg" not in text
     assert "| 3 (diverged) | — |" in text
-    assert "rejected: `small`; not run: `other`, `absent`" in text
+    assert "rejected: `small` (diverged); not run: `other`, `absent`" in text
 
 
 def test_trainings_say_why_they_ended_and_what_they_cost(project: Path) -> None:
@@ -407,8 +502,9 @@ def test_loss_figure_draws_a_line_per_run_and_kind_and_leaves_gaps_out(project: 
 
 
 def test_bleu_figure_ticks_the_claim_of_its_own_experiment(project: Path) -> None:
-    claims = [claim for claim in load_claims("t", project / "claims.yaml") if isinstance(claim, ValueClaim)]
-    svg = render_svg(bleu_chart([result(name, False) for name in RUNS], claims))
+    results = [result(name, False) for name in RUNS]
+    first = next(claim for claim in load_claims("t", project / "claims.yaml") if isinstance(claim, ValueClaim))
+    svg = render_svg(bleu_chart(results, [judge(first, "t", results, {"small-1": []})]))
     assert len(re.findall(r'aria-roledescription="tick"', svg)) == 1
     assert len(re.findall(r'aria-roledescription="point"', svg)) == 4
     assert "claimed: 40.5" in svg
@@ -445,7 +541,8 @@ def test_curve_figure_is_there_only_where_a_published_curve_was_rerun(project: P
         ("other-1.csv", "epoch,step,train_loss,validation_loss,lr\n", r"other-1\.csv has no epoch; .* train other-1"),
         ("other-1.csv", "", r"other-1\.csv has no column epoch, step, train_loss, validation_loss"),
         ("log.csv", None, r"claim d: .*log\.csv is missing; there are: other-1\.csv, small-1\.csv, small-2\.csv"),
-        ("claims.yaml", CLAIMS.replace("absent, so", "smal, so"), r"claim f: unknown experiment 'smal'"),
+        ("evidence.yaml", EVIDENCE.replace("claim: a", "claim: z"), r"evidence one: unknown claim 'z'; valid: a, b, c"),
+        ("claims.yaml", CLAIMS.replace("absent: absent", "absent: smal"), r"claim f: unknown experiment 'smal'"),
     ],
 )
 def test_inputs_that_are_missing_or_malformed_are_named(

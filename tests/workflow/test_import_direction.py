@@ -19,28 +19,19 @@ LAYERS = (
     ("resume",),
     ("decoding", "scoring", "training", "ui"),
     ("describe", "export", "published", "runs"),
-    ("claims",),
-    ("statistics",),
+    ("claims", "evidence", "statistics"),
     ("comparisons",),
     ("figures", "run_tables", "sections"),
+    ("forensics",),
     ("report",),
     ("cli",),
     ("__main__",),
 )
 # What reads results, or only counts words, starts without torch: at once, and on a machine that has none.
 WITHOUT_TORCH = (
-    "scoring",
-    "published",
-    "claims",
-    "statistics",
-    "comparisons",
-    "curves",
-    "markdown",
-    "figures",
-    "run_tables",
-    "sections",
-    "report",
-)
+    "scoring", "published", "claims", "curves", "evidence", "statistics", "comparisons", "markdown", "figures",
+    "run_tables", "sections", "forensics", "report",
+)  # fmt: skip
 # A model is arithmetic.
 FILES_AND_LOGS = {
     "os",

@@ -13,7 +13,9 @@ rule report:
             "claims",
             "comparisons",
             "curves",
+            "evidence",
             "figures",
+            "forensics",
             "markdown",
             "published",
             "report",
@@ -23,6 +25,7 @@ rule report:
             "statistics",
         ),
         claims="src/bleuprint/reference/claims.yaml",
+        evidence="src/bleuprint/reference/evidence.yaml",
         curves=expand("src/bleuprint/reference/curves/{log}epochs.csv", log=LOGS),
         table="workflow/tables/{table}.yaml",
     output:
