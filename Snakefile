@@ -34,7 +34,7 @@ rule all:
         expand("results/{run}.{kind}", run=PARAMS.runs, kind=["json", "provenance.json"]),
         # Not committed. Without these lines a fresh clone would believe the committed results: git's files are as new as
         # the clone, so nothing looks out of date.
-        expand("runs/{run}/train/weights", run=PARAMS.runs),
+        expand("runs/{run}/train/weights", run=PARAMS.trainings),
         expand("runs/{run}/average/weights.safetensors", run=PARAMS.runs),
         expand("runs/{run}/decode", run=PARAMS.runs),
 

@@ -43,7 +43,7 @@ def main() -> None:
     """Print one line per setting."""
     chosen, params = arguments(), load_params()
     run = params.run_named(chosen.run)
-    experiment, corpus = params.experiments[run.experiment], params.corpora[run.corpus]
+    experiment, corpus = params.recipes[run.experiment], params.corpora[run.corpus]
     split = params.datasets[corpus.dataset].splits.validation
     directory = Path("data/corpora") / run.corpus
     tokenizer, sources = load_tokenizer(directory), open_ids(directory, f"{split}.source")

@@ -73,7 +73,7 @@ def task_of(run: str, max_batch_tokens: int | None) -> Task:
     """Return a run's task; the program ends where CTranslate2 cannot search as the run does."""
     params = load_params()
     spec = params.run_named(run)
-    experiment = params.experiments[spec.experiment]
+    experiment = params.recipes[spec.experiment]
     if experiment.decode.length_penalty.kind != "length":
         sys.exit(f"{run}: CTranslate2 has no length penalty but `length`")
     if max_batch_tokens:

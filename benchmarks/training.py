@@ -107,7 +107,7 @@ def run_form(size: str, form: str, count: int) -> dict[str, Any]:
 
 def experiment_of(size: str) -> tuple[Experiment, Path]:
     """Return the experiment that is measured, and its corpus."""
-    tiny = load_params().experiments["tiny"]
+    tiny = load_params().recipes["tiny"]
     if size == "tiny":
         batches = tiny.train.batches.model_copy(update={"batches_per_step": 1})
         return tiny.model_copy(update={"train": tiny.train.model_copy(update={"batches": batches})}), corpus_of(

@@ -3,11 +3,11 @@
 The tolerance of 0.6 BLEU was fixed before every run; the form of the other rules on 2026-11-30, after Revisit-MMT's
 system had been scored and before any other run was over. Later that day, without a change of any verdict given: whole
 epochs alone count for `train_loss`, a seed without one does not count for a curve, each seed has a bound of its own.
+The rule for counts came last, when the counts were known: whether two words of the vocabulary are the difference.
 
 - `not comparable`: the claim is marked so (`comparable: false`), with the reason in `note`; at present none is;
-- `not run`: the table has no run of the experiment that the claim is compared with, or no whole epoch for a curve;
-- `diverged`: one of its runs has no finite validation loss or, where that is claimed, no finite training loss, or its
-  curve has a loss that is not finite. Not given yet: training ends with an error at such a loss and leaves no result.
+- `diverged`: the training of one of its runs ended at a loss that is not finite;
+- `not run`: the table has no run of the experiment that the claim is compared with, or no whole epoch for a curve.
 
 A claim of a value, of which "better" is higher for scores and lower for losses:
 - `reproduced`: the mean over the table's seeds is no worse than the claimed value by more than the tolerance or, with
@@ -15,6 +15,10 @@ A claim of a value, of which "better" is higher for scores and lower for losses:
 - else `prefix only` where a run made fewer updates than the claimed one: nothing is said yet;
 - else `not reproduced`.
 A training loss is that of a whole epoch: not of a last one with fewer updates than the one before; a single one counts.
+
+A claim of a count, of parameters or of the size of their file, is answered by any run that is over, after however many
+updates, also where it diverged: `reproduced` where each seed's is off by no more than the tolerance, more or less, else
+`not reproduced`.
 
 A claim of a curve, over the whole epochs run (the mean over seeds of each), the absolute differences of training and
 validation loss taken together: it agrees where their median is at most `median_tolerance`, their maximum at most
@@ -24,157 +28,36 @@ where it is the only one; a seed without a whole epoch counts neither for the me
 - `reproduced`: it agrees over all claimed epochs;
 - `prefix only`: it agrees over fewer;
 - `not reproduced`: it does not agree.
+
+A log has one candidate or several, each a claim of its curve: `reproduced` and `prefix only` accept it, `diverged` and
+`not reproduced` reject it. Two accepted or more: `more than one accepted`; else, while one is not run: `open`; else, of
+several, `identified` where one is accepted and `none of these` where none is. One alone is `accepted` or `rejected`.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import fmean, stdev
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from pydantic import Field, model_validator
-
-from bleuprint.curves import Curve, Distance, Epoch, distance, mean_curve, whole_epochs, without_cut_off
-from bleuprint.params import Count, Name, NonNegative, RelativePath, Splits, Strict, choose, read_yaml, validate
-from bleuprint.scoring import METRICS, Result, Score
-
-CLAIMS_FILE = Path(__file__).parent / "reference" / "claims.yaml"
-CURVES_DIR = Path(__file__).parent / "reference" / "curves"
+from bleuprint.curves import (
+    Curve,
+    Distance,
+    Epoch,
+    distance,
+    finite_epochs,
+    mean_curve,
+    whole_epochs,
+    without_cut_off,
+)
+from bleuprint.published import MEASURES, CountClaim, CurveClaim, ValueClaim
+from bleuprint.scoring import Result, Score
 
 Verdict = Literal["reproduced", "not reproduced", "not comparable", "prefix only", "diverged", "not run"]
+Outcome = Literal["identified", "none of these", "accepted", "rejected", "more than one accepted", "open"]
+ACCEPTED: tuple[Verdict, ...] = ("reproduced", "prefix only")  # of a curve
+REJECTED: tuple[Verdict, ...] = ("not reproduced", "diverged")
 Histories = Mapping[str, Sequence[Epoch]]  # of each run
-
-
-class Measure(NamedTuple):
-    """Unit, which way is better, on which split it is measured here (None: it is only quoted), what it is."""
-
-    unit: str
-    lower_is_better: bool
-    split: Literal["tests", "validation", "train"] | None
-    definition: str
-
-
-# What `legacy_score` counts is not BLEU and never bears that name.
-MEASURES: dict[str, Measure] = {
-    **{name: Measure(facts.unit, False, "tests", facts.definition) for name, facts in METRICS.items()},
-    "legacy_score": Measure(
-        "legacy score",
-        False,
-        "validation",
-        "What hyunwoongko's README calls BLEU, and is not: the decoder is fed the reference (teacher forcing), words "
-        "are paired by their position, and character n-grams of each pair are counted. The mean over batches.",
-    ),
-    "train_loss": Measure(
-        "nats", True, "train", "Lowest training loss of any whole epoch, with dropout, per target token."
-    ),
-    "validation_loss": Measure("nats", True, "validation", "Lowest validation loss of any epoch, per target token."),
-    "multi_bleu": Measure(
-        "BLEU", False, None, "BLEU on tokens with German compounds split at hyphens: quoted, never measured here."
-    ),
-}
-
-
-# --- claims as data ---------------------------------------------------------------------------------------------------
-
-
-class Published(Strict):
-    """What every claim says: who, where, the experiment that it is compared with, how large its model was."""
-
-    id: Name
-    tables: Annotated[tuple[Name, ...], Field(min_length=1)]
-    who: str
-    text: str
-    experiment: Name | None
-    parameters: Count | None
-    source: str
-    note: str
-
-
-class ValueClaim(Published):
-    """A published number, the metric and split it is measured on, and after how many updates."""
-
-    kind: Literal["value"]
-    value: float
-    unit: str
-    metric: str
-    split: Name
-    comparable: bool
-    tolerance: NonNegative | None
-    steps: Count | None
-
-    @model_validator(mode="after")
-    def check_metric(self) -> "ValueClaim":
-        if self.metric not in MEASURES:
-            raise ValueError(f"claim {self.id}: unknown metric {self.metric!r}; valid: {', '.join(MEASURES)}")
-        if self.unit != MEASURES[self.metric].unit:
-            raise ValueError(f"claim {self.id}: {self.metric} is in {MEASURES[self.metric].unit}, not in {self.unit!r}")
-        return self
-
-    @model_validator(mode="after")
-    def check_comparison(self) -> "ValueClaim":
-        if self.experiment is None:
-            return self
-        if not self.comparable:
-            raise ValueError(f"claim {self.id}: not comparable, yet compared with experiment {self.experiment}")
-        if MEASURES[self.metric].split is None:
-            known = ", ".join(name for name, measure in MEASURES.items() if measure.split)
-            raise ValueError(f"claim {self.id}: {self.metric} is not measured; measured: {known}")
-        if self.tolerance is None:
-            raise ValueError(f"claim {self.id}: compared with experiment {self.experiment} but without a tolerance")
-        return self
-
-
-class CurveClaim(Published):
-    """A published curve: a file of reference/curves; the tolerances are in nats."""
-
-    kind: Literal["curve"]
-    experiment: Name
-    file: RelativePath
-    median_tolerance: NonNegative
-    max_tolerance: NonNegative
-    steps_per_epoch: Count
-
-
-Claim = Annotated[ValueClaim | CurveClaim, Field(discriminator="kind")]
-
-
-class Claims(Strict):
-    """The whole of reference/claims.yaml."""
-
-    claims: tuple[Claim, ...]
-
-    @model_validator(mode="after")
-    def check_ids(self) -> "Claims":
-        ids = [claim.id for claim in self.claims]
-        double = sorted({name for name in ids if ids.count(name) > 1})
-        if double:
-            raise ValueError(f"claims with the same id: {', '.join(double)}")
-        return self
-
-
-def load_claims(table: str, path: Path = CLAIMS_FILE) -> tuple[ValueClaim | CurveClaim, ...]:
-    """Return the claims that `table` prints, in the file's order; ValueError names claim, key and value at fault."""
-    return tuple(claim for claim in validate(Claims, read_yaml(path), path).claims if table in claim.tables)
-
-
-def check_claims(claims: Sequence[ValueClaim | CurveClaim], splits: Mapping[str, Splits]) -> None:
-    """Raise ValueError where a claim names no experiment, or a split that its metric is not measured on.
-
-    `splits` has those of every experiment's data set.
-    """
-    for claim in claims:
-        if claim.experiment is None:
-            continue
-        choose("experiment", claim.experiment, dict(splits), f"claim {claim.id}: ")
-        if isinstance(claim, ValueClaim):
-            valid = splits_of(claim.metric, splits[claim.experiment])
-            choose(f"split of {claim.metric}", claim.split, dict.fromkeys(valid), f"claim {claim.id}: ")
-
-
-def splits_of(metric: str, splits: Splits) -> tuple[str, ...]:
-    """Return the splits of a data set that a metric is measured on."""
-    kind = MEASURES[metric].split
-    return splits.tests if kind == "tests" else (splits.validation,) if kind == "validation" else (splits.train,)
+FLOAT32_BYTES = 4
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -183,38 +66,37 @@ def splits_of(metric: str, splits: Splits) -> tuple[str, ...]:
 class Judgement(NamedTuple):
     """A claim beside what the table's runs of its experiment gave: a score with its interval, or a number, for each."""
 
-    claim: ValueClaim
+    claim: ValueClaim | CountClaim
+    experiment: str | None
     runs: tuple[Result, ...]
     measured: tuple[Score | float, ...]
     verdict: Verdict
 
 
-def judge(claim: ValueClaim, results: Sequence[Result], histories: Histories) -> Judgement:
-    """Return the verdict on a value; ValueError where the results lack the claim's metric or split."""
-    runs = runs_of(claim, results)
+def judge(claim: ValueClaim, table: str, results: Sequence[Result], histories: Histories) -> Judgement:
+    """Return a table's verdict on a value; ValueError where its results lack the claim's metric or split."""
+    experiment = claim.tables[table]
+    runs = runs_of(experiment, results)
     if not claim.comparable:
-        return Judgement(claim, runs, (), "not comparable")
+        return Judgement(claim, experiment, runs, (), "not comparable")
     if not runs:
-        return Judgement(claim, runs, (), "not run")
-    if any(run.validation_loss is None for run in runs):
-        return Judgement(claim, runs, (), "diverged")
+        return Judgement(claim, experiment, runs, (), "not run")
+    if any(run.stopped == "diverged" for run in runs):
+        return Judgement(claim, experiment, runs, (), "diverged")
     measured = tuple(measure(claim, run, histories[run.run]) for run in runs)
-    values = [number_of(item) for item in measured]
-    if not all(map(math.isfinite, values)):
-        return Judgement(claim, runs, (), "diverged")
-    return Judgement(claim, runs, measured, value_verdict(claim, values, runs))
+    verdict = value_verdict(claim, [number_of(item) for item in measured], runs)
+    return Judgement(claim, experiment, runs, measured, verdict)
 
 
-def runs_of(claim: ValueClaim | CurveClaim, results: Sequence[Result]) -> tuple[Result, ...]:
-    """Return the results of the experiment that a claim is compared with."""
-    return tuple(result for result in results if result.experiment == claim.experiment)
+def runs_of(experiment: str | None, results: Sequence[Result]) -> tuple[Result, ...]:
+    """Return the results of one experiment."""
+    return tuple(result for result in results if result.experiment == experiment)
 
 
 def measure(claim: ValueClaim, result: Result, history: Sequence[Epoch]) -> Score | float:
-    """Return what a run gave in the claim's metric, nan without a finite loss; ValueError lists what it has instead."""
+    """Return what a run gave in the claim's metric; ValueError lists what it has instead."""
     if claim.metric == "train_loss":
-        losses = (row.train_loss for row in without_cut_off(history))
-        return min(filter(math.isfinite, losses), default=math.nan)
+        return min(row.train_loss for row in without_cut_off(history))
     if claim.metric == "validation_loss":
         assert result.validation_loss is not None, "a diverged run is not measured"
         return result.validation_loss
@@ -250,16 +132,37 @@ def value_verdict(claim: ValueClaim, values: Sequence[float], runs: Sequence[Res
     return "prefix only" if shorter else "not reproduced"
 
 
+# --- counts -----------------------------------------------------------------------------------------------------------
+
+
+def judge_count(claim: CountClaim, table: str, results: Sequence[Result]) -> Judgement:
+    """Return a table's verdict on a count."""
+    experiment = claim.tables[table]
+    runs = runs_of(experiment, results)
+    measured = tuple(count(claim.metric, run) for run in runs)
+    if not runs:
+        return Judgement(claim, experiment, runs, measured, "not run")
+    near = all(round(abs(found - claim.value), 9) <= claim.tolerance for found in measured)
+    return Judgement(claim, experiment, runs, measured, "reproduced" if near else "not reproduced")
+
+
+def count(metric: str, result: Result) -> float:
+    """Return one of COUNTS of a run's model."""
+    return result.parameters if metric == "parameters" else result.parameters * FLOAT32_BYTES / 1024 / 1000
+
+
 # --- curves -----------------------------------------------------------------------------------------------------------
 
 
 class CurveJudgement(NamedTuple):
     """A curve beside the mean over seeds of the table's runs that have a whole epoch; empty where none has.
 
-    `distance` is that of the mean, `widest` the largest difference in nats of any seed alone over the same epochs.
+    `runs` are those, or all where one diverged. `distance` is that of the mean, `widest` the largest difference in nats
+    of any seed alone over the same epochs; None where nothing is measured or a run diverged.
     """
 
     claim: CurveClaim
+    experiment: str
     runs: tuple[Result, ...]
     claimed: Curve
     measured: Curve
@@ -268,24 +171,30 @@ class CurveJudgement(NamedTuple):
     verdict: Verdict
 
 
-def judge_curve(claim: CurveClaim, claimed: Curve, results: Sequence[Result], histories: Histories) -> CurveJudgement:
-    """Return the verdict on a curve; ValueError where a run's epochs have another number of updates."""
-    found = {
-        run.run: whole_epochs(claim.steps_per_epoch, histories[run.run], f"claim {claim.id}, run {run.run}")
-        for run in runs_of(claim, results)
+def judge_curve(
+    claim: CurveClaim, claimed: Curve, table: str, results: Sequence[Result], histories: Histories
+) -> CurveJudgement:
+    """Return a table's verdict on a curve; ValueError where a run's epochs have another number of updates."""
+    experiment = claim.tables[table]
+    found = runs_of(experiment, results)
+    whole = {
+        run.run: whole_epochs(
+            claim.steps_per_epoch, finite_epochs(histories[run.run]), f"claim {claim.id}, run {run.run}"
+        )
+        for run in found
     }
-    runs = tuple(run for run in runs_of(claim, results) if found[run.run])
-    whole = [found[run.run] for run in runs]
-    measured = mean_curve(whole, [run.legacy_score.epochs for run in runs]) if runs else {}
-    shared = {epoch: point for epoch, point in measured.items() if epoch in claimed}
+    runs = tuple(run for run in found if whole[run.run])
+    epochs = [whole[run.run] for run in runs]
+    measured = mean_curve(epochs, [run.legacy_score.epochs for run in runs]) if runs else {}
+    if any(run.stopped == "diverged" for run in found):
+        return CurveJudgement(claim, experiment, found, claimed, measured, None, None, "diverged")
+    shared = {epoch: claimed[epoch] for epoch in measured if epoch in claimed}
     if not shared:
-        return CurveJudgement(claim, runs, claimed, {}, None, None, "not run")
-    if not all(math.isfinite(loss) for point in shared.values() for loss in point[:2]):
-        return CurveJudgement(claim, runs, claimed, measured, None, None, "diverged")
+        return CurveJudgement(claim, experiment, runs, claimed, {}, None, None, "not run")
     gap = distance(claimed, measured)
-    same_epochs = {epoch: claimed[epoch] for epoch in shared}
-    widest = max(distance(same_epochs, mean_curve([epochs], [])).maximum for epochs in whole)
-    return CurveJudgement(claim, runs, claimed, measured, gap, widest, curve_verdict(claim, gap, widest, len(claimed)))
+    widest = max(distance(shared, mean_curve([seed], [])).maximum for seed in epochs)
+    verdict = curve_verdict(claim, gap, widest, len(claimed))
+    return CurveJudgement(claim, experiment, runs, claimed, measured, gap, widest, verdict)
 
 
 def curve_verdict(claim: CurveClaim, gap: Distance, widest: float, epochs: int) -> Verdict:
@@ -297,3 +206,43 @@ def curve_verdict(claim: CurveClaim, gap: Distance, widest: float, epochs: int) 
     ):  # as in value_verdict
         return "not reproduced"
     return "reproduced" if gap.epochs == epochs else "prefix only"
+
+
+# --- candidates -------------------------------------------------------------------------------------------------------
+
+
+class Identification(NamedTuple):
+    """Which of its candidates drew a log; each group has the nearest first."""
+
+    file: str
+    outcome: Outcome
+    accepted: tuple[CurveJudgement, ...]
+    rejected: tuple[CurveJudgement, ...]
+    not_run: tuple[CurveJudgement, ...]
+
+
+def identify(file: str, judgements: Sequence[CurveJudgement]) -> Identification:
+    """Return what follows for a log from the verdicts on its candidates."""
+    nearest = sorted((found for found in judgements if found.claim.file == file), key=farness)
+    accepted, rejected, not_run = (
+        tuple(found for found in nearest if found.verdict in verdicts)
+        for verdicts in (ACCEPTED, REJECTED, ("not run",))
+    )
+    return Identification(file, outcome_of(len(accepted), len(rejected), len(not_run)), accepted, rejected, not_run)
+
+
+def outcome_of(accepted: int, rejected: int, not_run: int) -> Outcome:
+    """Return what follows from so many accepted, rejected and unrun candidates for a log."""
+    if accepted > 1:
+        return "more than one accepted"
+    if not_run:
+        return "open"
+    if accepted + rejected == 1:
+        return "accepted" if accepted else "rejected"
+    return "identified" if accepted else "none of these"
+
+
+def farness(judgement: CurveJudgement) -> tuple[float, float]:
+    """Return by what candidates are ordered: median and maximum, without a distance behind all others."""
+    gap = judgement.distance
+    return (gap.median, gap.maximum) if gap else (math.inf, math.inf)

@@ -104,7 +104,7 @@ def train(run: RunName) -> None:
         from bleuprint.tracking import Data, tracked
 
         params = load_params()
-        spec = params.run_named(run)
+        spec = params.training_named(run)
         start_log("train", run)
         prepare()
         from bleuprint.training import fingerprint, train_run, work_directory
@@ -138,7 +138,7 @@ def average(run: RunName) -> None:
         from bleuprint.checkpoint import average_run
 
         out = RUNS / run / "average/weights.safetensors"
-        average_run(RUNS / run / "train/weights", params.experiments[spec.experiment].average.last, out)
+        average_run(RUNS / spec.trained / "train/weights", params.recipes[spec.experiment].average.last, out)
         wrote(out)
 
 
@@ -160,12 +160,12 @@ def decode(run: RunName) -> None:
         prepare()
         from bleuprint.decoding import decode_run
 
-        experiment, corpus = params.experiments[spec.experiment], params.corpora[spec.corpus]
+        experiment, corpus = params.recipes[spec.experiment], params.corpora[spec.corpus]
         decode_run(
             CORPORA / spec.corpus,
             RAW / corpus.dataset,
             RUNS / run / "average/weights.safetensors",
-            RUNS / run / "train/weights",
+            RUNS / spec.trained / "train/weights",
             experiment.model,
             experiment.train.batches,
             experiment.decode,
@@ -200,9 +200,9 @@ def score(run: RunName) -> None:
             params.datasets[corpus.dataset].splits,
             params.scoring,
             weights=RUNS / run / "average/weights.safetensors",
-            train_summary=RUNS / run / "train/summary.json",
-            train_metrics=RUNS / run / "train/metrics.jsonl",
-            train_history=RUNS / run / "train/history.csv",
+            train_summary=RUNS / spec.trained / "train/summary.json",
+            train_metrics=RUNS / spec.trained / "train/metrics.jsonl",
+            train_history=RUNS / spec.trained / "train/history.csv",
             decode_dir=RUNS / run / "decode",
             data_files={name: directory / "manifest.json" for name, directory in manifests.items()},
             code_files=code_files(spec.model),
@@ -234,15 +234,19 @@ def report() -> None:
                 f"workflow/tables/{params.table}.yaml names other runs than params.yaml; "
                 f"take them over with: python -m bleuprint use {params.table}"
             )
-        datasets = {name: params.corpora[recipe.corpus].dataset for name, recipe in params.experiments.items()}
+        datasets = {name: params.corpora[recipe.corpus].dataset for name, recipe in params.recipes.items()}
         splits = {name: params.datasets[dataset].splits for name, dataset in datasets.items()}
         write_report(
             params.table,
             table.title,
             params.runs,
+            table.comparisons,
+            params.scoring,
             splits=splits,
             results={run: RESULTS / f"{run}.json" for run in params.runs},
-            histories={run: RUNS / run / "train/history.csv" for run in params.runs},
+            provenances={run: RESULTS / f"{run}.provenance.json" for run in params.runs},
+            histories={run: RUNS / spec.trained / "train/history.csv" for run, spec in params.runs.items()},
+            decoded={run: RUNS / run / "decode" for run in params.runs},
             out=REPORTS / params.table,
         )
         wrote(REPORTS / params.table / "results.md")
@@ -255,7 +259,7 @@ def report() -> None:
 def use(table: TableName) -> None:
     """Make a table the active one of params.yaml.
 
-    Rewrites the keys `table`, `inputs` and `runs` from workflow/tables/TABLE.yaml and nothing else.
+    Rewrites the keys `table`, `inputs`, `trainings` and `runs` from workflow/tables/TABLE.yaml and nothing else.
 
     Example: python -m bleuprint use demo
     """
@@ -303,7 +307,7 @@ def describe(run: RunName, src_vocab: SourceTypes = None, tgt_vocab: TargetTypes
         from bleuprint.describe import describe_model, vocabularies
 
         types = vocabularies(CORPORA / spec.corpus, src_vocab, tgt_vocab)
-        typer.echo(describe_model(params.experiments[spec.experiment].model, *types))
+        typer.echo(describe_model(params.recipes[spec.experiment].model, *types))
 
 
 @app.command()
@@ -317,7 +321,7 @@ def export(run: RunName, to: Engine, quantization: Quantization = "none") -> Non
 
         params = load_params()
         spec = params.run_named(run)
-        model, marks = params.experiments[spec.experiment].model, params.corpora[spec.corpus].source_marks
+        model, marks = params.recipes[spec.experiment].model, params.corpora[spec.corpus].source_marks
         if not isinstance(model, TransformerModel):
             raise ValueError(f"the model of {run} is of kind {model.kind}: only transformer models can be exported")
         start_log("export", run)

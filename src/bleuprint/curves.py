@@ -27,7 +27,7 @@ Curve = Mapping[int, Point]
 
 
 class Epoch(NamedTuple):
-    """A row of history.csv; an empty loss is not a number."""
+    """A row of history.csv; the last one of a run that diverged has a loss that is not finite."""
 
     epoch: int
     step: int
@@ -62,19 +62,28 @@ def read_point(line: Mapping[str, str]) -> tuple[int, Point]:
     return int(line["epoch"]), Point(float(line["train_loss"]), float(line["val_loss"]), score)
 
 
-def read_history(path: Path, run: str) -> list[Epoch]:
-    """Return the rows of a run's history.csv; ValueError where it is missing, damaged, has gaps or no epoch."""
+def read_history(path: Path, run: str, diverged: bool) -> list[Epoch]:
+    """Return the rows of a run's history.csv; ValueError where it is missing, damaged, has gaps or no epoch.
+
+    A loss that is not finite stands in the last row of a run that diverged, and nowhere else.
+    """
     remedy = f"make it with: python -m bleuprint train {run}"
     rows = read_rows(path, ("epoch", "step", "train_loss", "validation_loss"), read_epoch, remedy)
     check_order(path, [row.epoch for row in rows], remedy)
     if any(after <= before for before, after in pairwise((0, *(row.step for row in rows)))):
         raise ValueError(f"{path} has an epoch without an update; {remedy}")
+    if finite_epochs(rows) != (rows[:-1] if diverged else rows):
+        end = "diverged" if diverged else "did not diverge"
+        raise ValueError(
+            f"{path} is not of a run that {end}: a loss is not finite in the last row of one that did, and nowhere "
+            f"else; {remedy}"
+        )
     return rows
 
 
 def read_epoch(line: Mapping[str, str]) -> Epoch:
-    """Return a row of history.csv; an empty loss is not a number."""
-    losses = (float(line[name] or "nan") for name in ("train_loss", "validation_loss"))
+    """Return a row of history.csv."""
+    losses = (float(line[name]) for name in ("train_loss", "validation_loss"))
     return Epoch(int(line["epoch"]), int(line["step"]), *losses)
 
 
@@ -110,6 +119,11 @@ def check_order(path: Path, epochs: Sequence[int], remedy: str) -> None:
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
+
+
+def finite_epochs(history: Sequence[Epoch]) -> list[Epoch]:
+    """Return the epochs of a run whose losses both are finite."""
+    return [row for row in history if math.isfinite(row.train_loss) and math.isfinite(row.validation_loss)]
 
 
 def without_cut_off(history: Sequence[Epoch]) -> Sequence[Epoch]:

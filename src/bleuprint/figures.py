@@ -1,13 +1,16 @@
-"""The report's figures as SVG: losses by update, BLEU with intervals and claims, published curves with their reruns."""
+"""The report's figures as SVG: losses by update, BLEU with intervals and claims, differences, published curves."""
 
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bleuprint.claims import CurveJudgement, Histories, ValueClaim
-from bleuprint.curves import Epoch
+from bleuprint.claims import CurveJudgement, Histories, Judgement
+from bleuprint.comparisons import METRIC, Compared
+from bleuprint.curves import Epoch, finite_epochs
+from bleuprint.published import ValueClaim
 from bleuprint.scoring import Result
+from bleuprint.statistics import by_experiment, summarise_scores
 
 if TYPE_CHECKING:
     import altair
@@ -22,7 +25,7 @@ FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # the first one travels 
 
 
 def loss_rows(run: str, history: Sequence[Epoch]) -> list[dict[str, Any]]:
-    """Return {"run", "step", "loss of", "loss"}; no row for a loss that is not finite: a diverged run ends there."""
+    """Return {"run", "step", "loss of", "loss"}; no row for a loss that is not finite, where a run diverged."""
     return [
         {"run": run, "step": row.step, "loss of": kind, "loss": getattr(row, column)}
         for kind, column in LOSSES.items()
@@ -54,37 +57,89 @@ def loss_chart(rows: Sequence[Mapping[str, Any]]) -> "altair.Chart":
     )
 
 
-def bleu_chart(results: Sequence[Result], claims: Sequence[ValueClaim]) -> "altair.FacetChart":
-    """Return `bleu_lc_tok` with intervals, a panel per test set; a black tick is what is claimed for the experiment."""
+def bleu_chart(results: Sequence[Result], judgements: Sequence[Judgement]) -> "altair.FacetChart":
+    """Return `bleu_lc_tok` with intervals, a panel per test set; a black tick is what is claimed for the experiment.
+
+    A row is an experiment: its one run, or the mean over its seeds with each of them as a ring.
+    """
     import altair as alt
 
-    rows = [row for result in results for row in bleu_rows(result, claims)]
+    groups = list(by_experiment(results).values())
+    rows = [row for runs in groups for row in bleu_rows(runs, judgements)]
     base = alt.Chart().encode(y=alt.Y("run:N", title=None, sort=None))
-    score = alt.X("score:Q", title="BLEU, official tokens (bleu_lc_tok); tick: claimed", scale=alt.Scale(zero=False))
+    score = alt.X("score:Q", title=f"BLEU, official tokens ({METRIC}); tick: claimed", scale=alt.Scale(zero=False))
+    colour = alt.Color("run:N", legend=None, sort=None)
     layers = alt.layer(
-        base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q"), x2="high:Q", color=alt.Color("run:N", legend=None)),
-        base.mark_point(filled=True, size=60, opacity=1).encode(x=score, color=alt.Color("run:N", legend=None)),
+        base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q"), x2="high:Q", color=colour),
+        base.mark_point(filled=True, size=60, opacity=1).encode(x=score, color=colour),
+        base.mark_point(filled=False, size=30, opacity=1).encode(x="seed score:Q", color=colour),
         base.mark_tick(thickness=2, color="black").encode(x="claimed:Q"),
         data=alt.InlineData(values=rows),
-    ).properties(width=WIDTH, height=RUN_HEIGHT * len(results))
+    ).properties(width=WIDTH, height=RUN_HEIGHT * len(groups))
     return layers.facet(row=alt.Row("test set:N", title=None, sort=None, header=alt.Header(labelOrient="top")))
 
 
-def bleu_rows(result: Result, claims: Sequence[ValueClaim]) -> list[dict[str, Any]]:
-    """Return {"run", "test set", "score", "low", "high"} per test set, and "claimed" where there is a claim."""
+def bleu_rows(runs: Sequence[Result], judgements: Sequence[Judgement]) -> list[dict[str, Any]]:
+    """Return {"run", "test set", "score", "low", "high"} per test set of an experiment's runs.
+
+    And "claimed" where there is a claim; and of several seeds {"run", "test set", "seed score"} for each.
+    """
+    experiment, tests = runs[0].experiment, list(runs[0].test_sets)
     claimed = {
-        claim.split: claim.value
-        for claim in claims
-        if claim.experiment == result.experiment and claim.metric == "bleu_lc_tok"
+        judgement.claim.split: judgement.claim.value
+        for judgement in judgements
+        if isinstance(judgement.claim, ValueClaim)
+        and (judgement.experiment, judgement.claim.metric) == (experiment, METRIC)
     }
-    return [
+    name = runs[0].run if len(runs) == 1 else f"{experiment}, {len(runs)} seeds"
+    summaries = {test: summarise_scores(runs, test, METRIC) for test in tests}
+    rows: list[dict[str, Any]] = [
         {
-            "run": result.run,
+            "run": name,
             "test set": test,
-            **scores["bleu_lc_tok"].model_dump(include={"score", "low", "high"}),
+            "score": found.mean,
+            "low": found.low,
+            "high": found.high,
             **({"claimed": claimed[test]} if test in claimed else {}),
         }
-        for test, scores in result.test_sets.items()
+        for test, found in summaries.items()
+    ]
+    seeds = runs if len(runs) > 1 else ()
+    return rows + [
+        {"run": name, "test set": test, "seed score": run.test_sets[test][METRIC].score}
+        for test in tests
+        for run in seeds
+    ]
+
+
+def difference_chart(compared: Sequence[Compared]) -> "altair.FacetChart":
+    """Return each experiment's difference from its baseline with its interval, a panel per test set, a line at none."""
+    import altair as alt
+
+    rows = [row for comparison in compared for row in difference_rows(comparison)]
+    base = alt.Chart().encode(y=alt.Y("experiment:N", title=None, sort=None, axis=alt.Axis(labelLimit=0)))
+    difference = alt.X("difference:Q", title=f"difference in BLEU, official tokens ({METRIC})")
+    layers = alt.layer(
+        base.mark_rule(color="gray", strokeDash=[2, 2]).encode(x=alt.datum(0), y=alt.Y()),
+        base.mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q"),
+        base.mark_point(filled=True, size=60, opacity=1, color="black").encode(x=difference),
+        data=alt.InlineData(values=rows),
+    ).properties(width=WIDTH, height=RUN_HEIGHT * len({row["experiment"] for row in rows}))
+    return layers.facet(row=alt.Row("test set:N", title=None, sort=None, header=alt.Header(labelOrient="top")))
+
+
+def difference_rows(compared: Compared) -> list[dict[str, Any]]:
+    """Return {"experiment", "test set", "difference", "low", "high"} of each experiment and test set."""
+    return [
+        {
+            "experiment": f"{row.experiment} − {compared.baseline}",
+            "test set": row.test,
+            "difference": row.difference.score,
+            "low": row.difference.low,
+            "high": row.difference.high,
+        }
+        for row in compared.rows
+        if row.difference is not None
     ]
 
 
@@ -96,7 +151,7 @@ def curve_chart(judgements: Sequence[CurveJudgement], histories: Histories) -> "
     """
     import altair as alt
 
-    names = [CLAIMED, *dict.fromkeys(judgement.claim.experiment for judgement in judgements)]
+    names = [CLAIMED, *dict.fromkeys(judgement.experiment for judgement in judgements)]
     colours = alt.Scale(domain=names, range=[COLOURS[i % len(COLOURS)] for i in range(len(names))])
     base = alt.Chart().encode(
         x=alt.X(
@@ -128,20 +183,19 @@ def curve_rows(judgements: Sequence[CurveJudgement], histories: Histories) -> It
                 yield {"log": log, "curve": CLAIMED, "loss of": kind, "epoch": epoch, **loss}
         for judgement in judgements:
             for epoch, loss in seed_losses(judgement, column, histories):
-                names = {"log": judgement.claim.file, "curve": judgement.claim.experiment, "loss of": kind}
+                names = {"log": judgement.claim.file, "curve": judgement.experiment, "loss of": kind}
                 yield {**names, "epoch": epoch, **loss}
 
 
 def seed_losses(
     judgement: CurveJudgement, column: str, histories: Histories
 ) -> Iterable[tuple[int, dict[str, float | int]]]:
-    """Yield each epoch that all seeds have, with the mean, the lowest and the highest of their losses."""
+    """Yield each epoch that is measured, with the mean, the lowest and the highest of the seeds' losses."""
     for epoch, point in judgement.measured.items():
-        rows = [row for run in judgement.runs for row in histories[run.run] if row.epoch == epoch]
+        rows = [row for run in judgement.runs for row in finite_epochs(histories[run.run]) if row.epoch == epoch]
         losses = [getattr(row, column) for row in rows]
-        if all(map(math.isfinite, losses)):
-            bounds = {"low": min(losses), "high": max(losses), "seeds": len(losses)}
-            yield epoch, {"loss": getattr(point, column), **bounds}
+        bounds = {"low": min(losses), "high": max(losses), "seeds": len(losses)}
+        yield epoch, {"loss": getattr(point, column), **bounds}
 
 
 def render_svg(chart: "altair.Chart | altair.FacetChart") -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 TAG = "kind"  # the key that tells the members of a union apart
@@ -98,8 +98,14 @@ def members(place: Any) -> dict[str, Any]:
     """Return the models of a union by their tags; of any other type none."""
     if get_origin(place) not in (Union, UnionType):
         return {}
-    models = [member for member in get_args(place) if TAG in keys_of(member)]
-    return {tag: model for model in models for tag in get_args(model.model_fields[TAG].annotation)}
+    return {tag: plain_type(member) for member in get_args(place) for tag in tags_of(member)}
+
+
+def tags_of(member: Any) -> list[str]:
+    """Return the tags of a member of a union: pydantic's own mark, or the values of its key `kind`."""
+    if get_origin(member) is Annotated:
+        return [mark.tag for mark in get_args(member) if isinstance(mark, Tag)]
+    return list(get_args(member.model_fields[TAG].annotation)) if TAG in keys_of(member) else []
 
 
 def keys_of(place: Any) -> list[str]:

@@ -1,13 +1,13 @@
 """params.yaml as strict, frozen models.
 
-Nothing here has a default: every number stands once, in params.yaml. The file is read as YAML 1.2 by ruamel, because
+Nothing of it has a default: every number stands once, in params.yaml. The file is read as YAML 1.2 by ruamel, because
 `dvc exp run -S` writes 1e-05, which a YAML 1.1 reader takes for a string.
 """
 
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -375,6 +375,8 @@ class Decode(Strict):
 
 
 class Experiment(Strict):
+    """A whole recipe."""
+
     corpus: Key
     model: ModelSpec
     train: Train
@@ -383,9 +385,32 @@ class Experiment(Strict):
 
     @model_validator(mode="after")
     def check_average(self) -> "Experiment":
-        if self.average.last > self.train.keep_last:
-            raise ValueError(f"average.last {self.average.last} is more than train.keep_last {self.train.keep_last}")
+        check_kept(self.average, self.train)
         return self
+
+
+class Reuse(Strict):
+    """The weights of the experiment `weights`, averaged and decoded in another way; all else is that experiment's."""
+
+    weights: Key
+    average: Average
+    decode: Decode
+
+
+def check_kept(average: Average, train: Train, prefix: str = "") -> None:
+    """Raise ValueError unless training keeps as many weights as are averaged."""
+    if average.last > train.keep_last:
+        raise ValueError(f"{prefix}average.last {average.last} is more than train.keep_last {train.keep_last}")
+
+
+def recipe_or_reuse(data: Any) -> str:
+    """Return which of the two an experiment is: the key `weights` tells."""
+    return "reuse" if isinstance(data, dict) and "weights" in data else "recipe"
+
+
+AnyExperiment = Annotated[
+    Annotated[Experiment, Tag("recipe")] | Annotated[Reuse, Tag("reuse")], Discriminator(recipe_or_reuse)
+]
 
 
 # --- the whole file ---------------------------------------------------------------------------------------------------
@@ -401,7 +426,7 @@ class Scoring(Strict):
     bootstrap_seed: Seed
 
 
-class Run(Strict):
+class Training(Strict):
     """One experiment with one seed; the last three repeat what the experiment says, where dvc.yaml can reach it."""
 
     experiment: Key
@@ -409,6 +434,16 @@ class Run(Strict):
     dataset: Key
     corpus: Key
     model: Key
+
+
+class Run(Training):
+    """`recipe` is the experiment whose corpus, model and train hold, `trained` the run whose weights these are.
+
+    They are its own experiment and itself, unless that has the `weights` of another one.
+    """
+
+    recipe: Key
+    trained: Key
 
 
 class InputDataset(Strict):
@@ -424,37 +459,67 @@ class Inputs(Strict):
     corpora: dict[Key, InputCorpus]
 
 
+class Comparison(Strict):
+    """Experiments that are each compared with a baseline, seed by seed."""
+
+    baseline: Key
+    experiments: Annotated[tuple[Key, ...], Field(min_length=1)]
+
+
 class Table(Strict):
-    """workflow/tables/{name}.yaml: a set of runs that are reported together."""
+    """workflow/tables/{name}.yaml: a set of runs that are reported together, and which of them are compared."""
 
     title: str
     runs: Annotated[tuple[Key, ...], Field(min_length=1)]
+    comparisons: tuple[Comparison, ...] = ()  # a table without them says nothing about them
+
+    @model_validator(mode="after")
+    def check_comparisons(self) -> "Table":
+        seeds: dict[str, list[str]] = {run.rpartition("-")[0]: [] for run in self.runs}
+        for run in self.runs:
+            experiment, _, seed = run.rpartition("-")
+            seeds[experiment].append(seed)
+        for index, comparison in enumerate(self.comparisons):
+            check_comparison(comparison, seeds, f"comparisons.{index}")
+        return self
+
+
+def check_comparison(comparison: Comparison, seeds: dict[str, list[str]], where: str) -> None:
+    """Raise ValueError unless all experiments have runs, of the baseline's seeds in their order, and none is twice."""
+    named = (comparison.baseline, *comparison.experiments)
+    for name in named:
+        if name not in seeds:
+            raise ValueError(
+                f"{where}: {name!r} has no run in this table{suggest(name, seeds, 'experiments with runs')}"
+            )
+        if named.count(name) > 1:
+            raise ValueError(f"{where}: {name} stands there twice")
+        if seeds[name] != seeds[comparison.baseline]:
+            raise ValueError(
+                f"{where}: {name} has seed {', '.join(seeds[name])} and {comparison.baseline} seed "
+                f"{', '.join(seeds[comparison.baseline])}; compared are the same seeds in the same order"
+            )
 
 
 class Params(Strict):
     table: Key
     inputs: Inputs
+    trainings: dict[Key, Training]
     runs: dict[Key, Run]
     machine: Machine
     scoring: Scoring
     datasets: dict[Key, Dataset]
     corpora: dict[Key, Corpus]
-    experiments: dict[Key, Experiment]
+    experiments: dict[Key, AnyExperiment]
 
     @model_validator(mode="after")
     def check_names(self) -> "Params":
         for name, corpus in self.corpora.items():
             choose("dataset", corpus.dataset, self.datasets, f"corpora.{name}.dataset: ")
         for name, experiment in self.experiments.items():
-            choose("corpus", experiment.corpus, self.corpora, f"experiments.{name}.corpus: ")
-            kind = self.corpora[experiment.corpus].tokenizer.kind
-            if experiment.train.regularizers.bpe_dropout and kind != "bpe":
-                raise ValueError(
-                    f"experiments.{name}.train.regularizers.bpe_dropout needs a corpus with a bpe tokenizer; "
-                    f"{experiment.corpus} has {kind}"
-                )
+            self.check_experiment(name, experiment)
         expected = self.derive(tuple(self.runs))
-        for key in ("runs", "inputs"):
+        for key in ("runs", "trainings", "inputs"):
             if getattr(self, key) != expected[key]:
                 raise ValueError(
                     f"{key} does not follow from the table's runs and their experiments; "
@@ -462,12 +527,41 @@ class Params(Strict):
                 )
         return self
 
+    def check_experiment(self, name: str, experiment: Experiment | Reuse) -> None:
+        """Raise ValueError unless an experiment's corpus or its `weights` exist; those are of a whole recipe."""
+        if isinstance(experiment, Experiment):
+            choose("corpus", experiment.corpus, self.corpora, f"experiments.{name}.corpus: ")
+            kind = self.corpora[experiment.corpus].tokenizer.kind
+            if experiment.train.regularizers.bpe_dropout and kind != "bpe":
+                raise ValueError(
+                    f"experiments.{name}.train.regularizers.bpe_dropout needs a corpus with a bpe tokenizer; "
+                    f"{experiment.corpus} has {kind}"
+                )
+            return
+        where, source = f"experiments.{name}.weights: ", experiment.weights
+        recipes = {other: found for other, found in self.experiments.items() if isinstance(found, Experiment)}
+        if source in self.experiments and source not in recipes:
+            raise ValueError(f"{where}{source} is not trained, it has `weights` itself{suggest(source, recipes)}")
+        choose("experiment", source, recipes, where)
+        check_kept(experiment.average, recipes[source].train, f"experiments.{name}: ")
+
+    @property
+    def recipes(self) -> dict[str, Experiment]:
+        """All experiments as whole recipes: their own, or that of their `weights` with their average and decode."""
+        whole = {name: found for name, found in self.experiments.items() if isinstance(found, Experiment)}
+        return whole | {
+            name: whole[found.weights].model_copy(update={"average": found.average, "decode": found.decode})
+            for name, found in self.experiments.items()
+            if isinstance(found, Reuse)
+        }
+
     def derive(self, runs: tuple[str, ...]) -> dict:
-        """Return `inputs` and `runs` as they must stand in params.yaml for these run names, e.g. ("tiny-1",)."""
+        """Return `inputs`, `trainings` and `runs` as they must stand in params.yaml for run names, e.g. ("tiny-1",)."""
         found = {name: self.run_named(name) for name in runs}
+        trainings = {run.trained: self.training_named(run.trained) for run in found.values()}
         corpora = {run.corpus: InputCorpus(dataset=self.corpora[run.corpus].dataset) for run in found.values()}
         datasets = {c.dataset: InputDataset(module=self.datasets[c.dataset].module) for c in corpora.values()}
-        return {"inputs": Inputs(datasets=datasets, corpora=corpora), "runs": found}
+        return {"inputs": Inputs(datasets=datasets, corpora=corpora), "trainings": trainings, "runs": found}
 
     def run_named(self, name: str) -> Run:
         """Return the run `EXPERIMENT-SEED`; ValueError lists the experiments where the name is none."""
@@ -478,11 +572,27 @@ class Params(Strict):
                 f"unknown run {name!r}{known}; any EXPERIMENT-SEED, such as tiny-2, is one; "
                 f"experiments: {', '.join(self.experiments)}"
             )
-        recipe = self.experiments[experiment]
-        dataset = self.corpora[recipe.corpus].dataset
+        found, recipe = self.experiments[experiment], self.recipes[experiment]
+        trained = found.weights if isinstance(found, Reuse) else experiment
         return Run(
-            experiment=experiment, seed=int(seed), dataset=dataset, corpus=recipe.corpus, model=recipe.model.kind
+            experiment=experiment,
+            seed=int(seed),
+            dataset=self.corpora[recipe.corpus].dataset,
+            corpus=recipe.corpus,
+            model=recipe.model.kind,
+            recipe=trained,
+            trained=f"{trained}-{seed}",
         )
+
+    def training_named(self, name: str) -> Training:
+        """Return the training `EXPERIMENT-SEED`; ValueError where there is none, or that run has another's weights."""
+        run = self.run_named(name)
+        if run.trained != name:
+            raise ValueError(
+                f"{name} is not trained, it has the weights of {run.trained}; "
+                f"train that with: python -m bleuprint train {run.trained}"
+            )
+        return Training(**run.model_dump(include=set(Training.model_fields)))
 
 
 def choose(kind: str, name: str, choices: dict, prefix: str = "") -> None:

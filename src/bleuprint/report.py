@@ -1,7 +1,8 @@
 """reports/{table}: results.md and figures, from results/{run}.json, runs/{run}/train/history.csv and the claims.
 
-The same inputs give the same bytes: no time, no machine, no commit. The part of results.md between two markers is what
-`bleuprint readme` copies into README.md, with its relative links pointing into reports/.
+A table's comparisons read the texts in runs/{run}/decode too, and from results/{run}.provenance.json how long training
+took. The same inputs give the same bytes: no other time, no machine, no commit. The part of results.md between two
+markers is what `bleuprint readme` copies into README.md, with its relative links pointing into reports/.
 """
 
 import os
@@ -10,32 +11,35 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bleuprint.claims import (
+from bleuprint.claims import CurveJudgement, Histories, Judgement, judge, judge_count, judge_curve
+from bleuprint.comparisons import Compared, compare, training_seconds
+from bleuprint.curves import Curve, Epoch, read_curve, read_history
+from bleuprint.evidence import EVIDENCE_FILE, Evidence, check_evidence, load_evidence
+from bleuprint.figures import bleu_chart, curve_chart, difference_chart, loss_chart, loss_rows, render_svg
+from bleuprint.files import write_text
+from bleuprint.forensics import render_curves, render_evidence
+from bleuprint.markdown import escape
+from bleuprint.params import Comparison, Run, Scoring, Splits
+from bleuprint.published import (
     CLAIMS_FILE,
     CURVES_DIR,
+    AnyClaim,
+    CountClaim,
     CurveClaim,
-    CurveJudgement,
-    Histories,
-    Judgement,
     ValueClaim,
     check_claims,
-    judge,
-    judge_curve,
     load_claims,
 )
-from bleuprint.curves import Curve, Epoch, read_curve, read_history
-from bleuprint.figures import bleu_chart, curve_chart, loss_chart, loss_rows, render_svg
-from bleuprint.files import write_text
-from bleuprint.markdown import escape
-from bleuprint.params import Run, Splits
+from bleuprint.run_tables import render_comparisons, render_runs, render_single_runs
 from bleuprint.scoring import Result, read_result
-from bleuprint.sections import render_claims, render_curves, render_metrics, render_runs, render_verdicts
+from bleuprint.sections import render_claims, render_metrics, render_trainings, render_verdicts
 
 BEGIN = "<!-- bleuprint:table:begin -->"
 END = "<!-- bleuprint:table:end -->"
 FIGURES = {
-    "loss.svg": "Training and validation loss by update, one colour per run",
-    "bleu.svg": "BLEU on the official tokens with 95 % intervals, one panel per test set",
+    "loss.svg": "Training and validation loss by update, one colour per training",
+    "bleu.svg": "BLEU on the official tokens with 95 % intervals, one panel per test set; rings: single seeds",
+    "ablation.svg": "Difference in BLEU from the baseline with 95 % intervals, one panel per test set",
     "curves.svg": "Published and rerun training and validation loss by epoch, one panel per published log",
 }
 
@@ -47,41 +51,54 @@ def write_report(
     table: str,
     title: str,
     runs: Mapping[str, Run],
+    comparisons: Sequence[Comparison],
+    scoring: Scoring,
     *,
     splits: Mapping[str, Splits],
     results: Mapping[str, Path],
+    provenances: Mapping[str, Path],
     histories: Mapping[str, Path],
+    decoded: Mapping[str, Path],
     out: Path,
     claims_file: Path = CLAIMS_FILE,
+    evidence_file: Path = EVIDENCE_FILE,
     curves_dir: Path = CURVES_DIR,
 ) -> None:
     """Write `out`/results.md and the figures beside it for the runs of a table, in the table's order.
 
-    `results` and `histories` have one file per run, `splits` those of every experiment that there is. Raises ValueError
-    where a file is missing, damaged or of another run or training, and where a claim cannot be answered: its experiment
-    is unknown, or its runs lack its metric, split or epochs.
+    `results`, `provenances` and `histories` have one file per run, `decoded` the directory of its texts, `splits` those
+    of every experiment that there is. Raises ValueError where a file is missing, damaged or of another run or training,
+    where a claim cannot be answered (its experiment is unknown, or its runs lack its metric, split or epochs), where
+    evidence is about what the table does not claim, and where a comparison is of other sentences than its baseline.
     """
     claims = load_claims(table, claims_file)
     check_claims(claims, splits)
+    evidence = load_evidence(table, evidence_file)
+    check_evidence(evidence, table, claims)
     found = [read_result_of(run, settings, results[run]) for run, settings in runs.items()]
     epochs = {result.run: read_history_of(result, histories[result.run]) for result in found}
-    judgements = [judge_claim(claim, found, epochs, curves_dir) for claim in claims]
-    figures = draw(found, judgements, epochs)
+    judgements = [judge_claim(claim, table, found, epochs, curves_dir) for claim in claims]
+    compared = [compare(comparison, found, decoded, scoring) for comparison in comparisons]
+    figures = draw(found, judgements, epochs, compared)
     for name in FIGURES:
         if name in figures:
             write_text(out / "figures" / name, figures[name])
         else:
             (out / "figures" / name).unlink(missing_ok=True)  # of an earlier report
-    write_text(out / "results.md", render_report(title, found, judgements, figures))
+    seconds = {run: training_seconds(provenances[run]) for run in runs} if compared else {}
+    versus = render_comparisons(compared, seconds, scoring.bootstrap_resamples) if compared else None
+    write_text(out / "results.md", render_report(title, found, judgements, versus, evidence, figures))
 
 
 def judge_claim(
-    claim: ValueClaim | CurveClaim, results: Sequence[Result], histories: Histories, curves_dir: Path
+    claim: AnyClaim, table: str, results: Sequence[Result], histories: Histories, curves_dir: Path
 ) -> Judgement | CurveJudgement:
-    """Return the verdict on a claim of either kind."""
+    """Return a table's verdict on a claim of any kind."""
     if isinstance(claim, ValueClaim):
-        return judge(claim, results, histories)
-    return judge_curve(claim, load_curve(claim, curves_dir), results, histories)
+        return judge(claim, table, results, histories)
+    if isinstance(claim, CountClaim):
+        return judge_count(claim, table, results)
+    return judge_curve(claim, load_curve(claim, curves_dir), table, results, histories)
 
 
 def load_curve(claim: CurveClaim, curves_dir: Path) -> Curve:
@@ -102,15 +119,18 @@ def require(path: Path, stage: str) -> Path:
 def read_result_of(run: str, settings: Run, path: Path) -> Result:
     """Return the result of one run; ValueError where the file is missing or holds another run, seed or corpus."""
     result = read_result(require(path, f"score {run}"))
-    expected = (run, settings.experiment, settings.seed, settings.corpus)
-    if (result.run, result.experiment, result.seed, result.corpus) != expected:
-        raise ValueError(f"{path} holds {result.run} (corpus {result.corpus}), not {run} (corpus {settings.corpus})")
+    expected = (run, settings.experiment, settings.seed, settings.corpus, settings.trained)
+    if (result.run, result.experiment, result.seed, result.corpus, result.trained) != expected:
+        raise ValueError(
+            f"{path} holds {result.run} (corpus {result.corpus}, weights of {result.trained}), "
+            f"not {run} (corpus {settings.corpus}, weights of {settings.trained})"
+        )
     return result
 
 
 def read_history_of(result: Result, path: Path) -> list[Epoch]:
     """Return the epochs of the training that a result is of; ValueError where the file is damaged or of another."""
-    history = read_history(path, result.run)
+    history = read_history(path, result.trained, result.stopped == "diverged")
     last = history[-1]
     if (last.step, last.epoch) != (result.steps, result.epochs):
         raise ValueError(
@@ -122,23 +142,37 @@ def read_history_of(result: Result, path: Path) -> list[Epoch]:
 
 
 def draw(
-    results: Sequence[Result], judgements: Sequence[Judgement | CurveJudgement], histories: Histories
+    results: Sequence[Result],
+    judgements: Sequence[Judgement | CurveJudgement],
+    histories: Histories,
+    compared: Sequence[Compared],
 ) -> dict[str, str]:
-    """Return the figures as SVG by their file names; curves.svg only where a published curve was rerun."""
-    values = [judgement.claim for judgement in judgements if isinstance(judgement, Judgement)]
+    """Return the figures as SVG by their file names.
+
+    curves.svg only where a published curve was rerun, ablation.svg only where experiments are compared.
+    """
+    trained = {result.trained: histories[result.run] for result in results}
+    values = [judgement for judgement in judgements if isinstance(judgement, Judgement)]
     rerun = [judgement for judgement in judgements if isinstance(judgement, CurveJudgement) and judgement.measured]
     charts: dict[str, Any] = {
-        "loss.svg": loss_chart([row for run, history in histories.items() for row in loss_rows(run, history)]),
+        "loss.svg": loss_chart([row for run, history in trained.items() for row in loss_rows(run, history)]),
         "bleu.svg": bleu_chart(results, values),
+        **({"ablation.svg": difference_chart(compared)} if compared else {}),
         **({"curves.svg": curve_chart(rerun, histories)} if rerun else {}),
     }
     return {name: render_svg(chart) for name, chart in charts.items()}
 
 
 def render_report(
-    title: str, results: Sequence[Result], judgements: Sequence[Judgement | CurveJudgement], figures: Mapping[str, str]
+    title: str,
+    results: Sequence[Result],
+    judgements: Sequence[Judgement | CurveJudgement],
+    comparisons: str | None,
+    evidence: Evidence,
+    figures: Mapping[str, str],
 ) -> str:
-    """Return results.md: claims beside measurements, runs, curves, what the columns mean, figures."""
+    """Return results.md: claims beside measurements, runs, comparisons, evidence, curves, what the columns mean."""
+    single = render_single_runs(results)
     curves = [judgement for judgement in judgements if isinstance(judgement, CurveJudgement)]
     parts = [
         f"# {escape(title)}",
@@ -148,8 +182,13 @@ def render_report(
         render_claims(judgements),
         render_runs(results),
         END,
+        *(("## Comparisons", comparisons) if comparisons else ()),
+        *(("## Single runs", single) if single else ()),
         *(("## Verdicts", render_verdicts(judgements)) if judgements else ()),
+        *(("## How we know", render_evidence(evidence, judgements)) if evidence.evidence else ()),
         *(("## Curves", render_curves(curves)) if curves else ()),
+        "## Trainings",
+        render_trainings(results),
         "## Metrics",
         render_metrics(results),
         "## Figures",

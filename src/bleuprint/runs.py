@@ -33,19 +33,19 @@ CODE = (*TRAIN_CODE, "corpus", "decoding", "idstore", "models/uncached", "search
 def settings_of(params: "Params", run: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what MLflow shows of a run: what decides its training, and what may change afterwards."""
     spec = params.run_named(run)
-    recipe = params.experiments[spec.experiment].model_dump(mode="json")
-    later = {"average": recipe.pop("average"), "decode": recipe.pop("decode")}
+    recipe = params.recipes[spec.experiment].model_dump(mode="json")
+    later = {"average": recipe.pop("average"), "decode": recipe.pop("decode"), "trained": spec.trained}
     later["train"] = {"max_steps": recipe["train"].pop("max_steps")}
     return {"experiment": spec.experiment, "seed": spec.seed, **recipe}, later
 
 
 def recipe_of(params: "Params", run: str) -> "Recipe":
-    """Return all that decides the weights of a run, as it stands now."""
+    """Return all that decides the weights of a run, as it stands now; ValueError for a run with another's weights."""
     from bleuprint.provenance import hash_files
     from bleuprint.training import Recipe
 
-    spec = params.run_named(run)
-    experiment = params.experiments[spec.experiment]
+    spec = params.training_named(run)
+    experiment = params.recipes[spec.experiment]
     return Recipe(
         spec.seed,
         experiment.model,

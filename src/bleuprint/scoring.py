@@ -14,20 +14,21 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, model_validator
 
 from bleuprint.corpus import read_lines
 from bleuprint.files import write_text
 from bleuprint.legacy_score import legacy_score
-from bleuprint.params import Corpus, Run, Scoring, Splits, Strict, validate
+from bleuprint.params import Corpus, NonNegative, Run, Scoring, Splits, Strict, validate
 from bleuprint.provenance import collect, hash_files
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
 MetricName = Literal["bleu_lc_tok", "bleu_13a_lc", "bleu_13a", "chrf"]
+Stopped = Literal["max_steps", "patience", "diverged"]  # why a training is over
 DECIMALS = 6  # of a stored score: stable bytes, and rounded to two digits it still is what the command prints
 
 
@@ -79,31 +80,59 @@ class LegacyScore(Strict):
     epochs: dict[int, float]
 
 
-class Result(Strict):
-    """results/{run}.json. `validation_loss` is null where the best loss is not a finite number: training diverged."""
+class Tokens(Strict):
+    """How many tokens a training read in all its updates, without padding."""
+
+    source: int
+    target: int
+
+
+class Ended(Strict):
+    """What is true of a training that is over: it has a lowest validation loss, in nats, unless it diverged."""
+
+    steps: int
+    epochs: int
+    stopped: Stopped
+    validation_loss: NonNegative | None
+    flops: NonNegative
+
+    @model_validator(mode="after")
+    def check_loss(self) -> Self:
+        if (self.stopped == "diverged") != (self.validation_loss is None):
+            raise ValueError(
+                f"stopped is {self.stopped!r} and validation_loss is {self.validation_loss}: "
+                "a run that diverged has none, every other run has one"
+            )
+        return self
+
+
+class Result(Ended):
+    """results/{run}.json. `tokens` were read and `flops` computed, forward and backward, in all updates together.
+
+    `trained` is the run whose weights were averaged: itself, unless its experiment has the `weights` of another. Steps,
+    epochs, tokens and FLOPs are those of that training.
+    """
 
     run: str
     experiment: str
     seed: int
+    trained: str
     corpus: str
     parameters: int
-    steps: int
-    epochs: int
-    validation_loss: float | None
+    tokens: Tokens
     test_sets: dict[str, dict[MetricName, Score]]
     legacy_score: LegacyScore
     data: dict[str, str]
     code: dict[str, str]
 
 
-class TrainSummary(Strict):
+class TrainSummary(Ended):
     """What scoring takes from runs/{run}/train/summary.json."""
 
     model_config = ConfigDict(extra="ignore")  # training may tell more
 
-    steps: int
-    epochs: int
-    validation_loss: float
+    source_tokens: int
+    target_tokens: int
 
 
 def read_result(path: Path) -> Result:
@@ -143,11 +172,15 @@ def score_run(
         run=run,
         experiment=settings.experiment,
         seed=settings.seed,
+        trained=settings.trained,
         corpus=settings.corpus,
         parameters=count_parameters(weights),
         steps=summary.steps,
         epochs=summary.epochs,
-        validation_loss=summary.validation_loss if math.isfinite(summary.validation_loss) else None,
+        stopped=summary.stopped,
+        validation_loss=summary.validation_loss,
+        tokens=Tokens(source=summary.source_tokens, target=summary.target_tokens),
+        flops=summary.flops,
         test_sets={test: score_test_set(decode_dir, test, corpus.cased, scoring) for test in splits.tests},
         legacy_score=score_forced(decode_dir, splits.validation, train_history),
         data=hash_files(data_files),

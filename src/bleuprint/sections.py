@@ -1,16 +1,13 @@
-"""The sections of results.md: claims beside measurements, runs, verdicts, curves, metrics."""
+"""Sections of results.md: claims beside measurements, verdicts, trainings, metrics."""
 
-import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
-from bleuprint.claims import MEASURES, CurveClaim, CurveJudgement, Judgement, ValueClaim, number_of
-from bleuprint.curves import TARGETS, Curve, Point, epochs_to_reach, loss_gaps
+from bleuprint.claims import CurveJudgement, Judgement, number_of
 from bleuprint.markdown import ABSENT, code, escape, markdown_table
-from bleuprint.scoring import METRICS, Result, Score
+from bleuprint.published import COUNTS, MEASURES, AnyClaim, CountClaim, CurveClaim, ValueClaim, digits_of
+from bleuprint.scoring import Result, Score
 
-SHOWN_EPOCHS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)  # of curves longer than MANY_EPOCHS, and the last one
-MANY_EPOCHS = 12
 SIGNATURES = "[signatures](results.md#metrics)"
 
 
@@ -32,7 +29,7 @@ def render_claims(judgements: Sequence[Judgement | CurveJudgement]) -> str:
         "Verdict",
     )
     rows = [claim_row(judgement) for judgement in judgements]
-    notes = "\n".join(claim_note(judgement.claim) for judgement in judgements)
+    notes = "\n".join(claim_note(judgement) for judgement in judgements)
     return f"{markdown_table(header, rows)}\n\n[By which rules](results.md#verdicts). What each claim is:\n\n{notes}"
 
 
@@ -59,13 +56,15 @@ def count(number: int | None) -> str:
 def claimed_steps(judgement: Judgement | CurveJudgement) -> int | None:
     """Return how many updates a claim was made with."""
     if isinstance(judgement, Judgement):
-        return judgement.claim.steps
+        return judgement.claim.steps if isinstance(judgement.claim, ValueClaim) else None
     return len(judgement.claimed) * judgement.claim.steps_per_epoch
 
 
-def claimed_value(claim: ValueClaim) -> str:
-    """Return "26.4 (`legacy_score`, `val`)"."""
-    return f"{claim.value:g} ({code(claim.metric)}, {code(claim.split)})"
+def claimed_value(claim: ValueClaim | CountClaim) -> str:
+    """Return "26.4 (`legacy_score`, `val`)", or "55,207,087 (`parameters`)"."""
+    if isinstance(claim, ValueClaim):
+        return f"{claim.value:g} ({code(claim.metric)}, {code(claim.split)})"
+    return f"{claim.value:,.12g} ({code(claim.metric)})"
 
 
 def claimed_curve(judgement: CurveJudgement) -> str:
@@ -74,14 +73,14 @@ def claimed_curve(judgement: CurveJudgement) -> str:
 
 
 def measured_value(judgement: Judgement) -> str:
-    """Return one run's number, with its interval if it has one, or the mean and standard deviation over seeds."""
+    """Return a count or one run's number, with its interval if it has one, or mean and standard deviation of seeds."""
     if not judgement.measured:
         return ABSENT
-    digits = 3 if MEASURES[judgement.claim.metric].unit == "nats" else 2
-    if len(judgement.measured) == 1:
-        found = judgement.measured[0]
-        return with_interval(found) if isinstance(found, Score) else f"{found:.{digits}f}"
+    digits = digits_of(judgement.claim.metric)
     values = [number_of(item) for item in judgement.measured]
+    if len(values) == 1 or isinstance(judgement.claim, CountClaim):
+        found = judgement.measured[0]
+        return with_interval(found) if isinstance(found, Score) else f"{found:,.{digits}f}"
     return f"{fmean(values):.{digits}f} (sd {stdev(values):.{digits}f}, {len(values)} seeds)"
 
 
@@ -93,7 +92,7 @@ def measured_curve(judgement: CurveJudgement) -> str:
     return f"median difference {gap.median:.3f}, largest {gap.maximum:.3f}; epochs: {gap.epochs}"
 
 
-def bleu_beside(claim: ValueClaim | CurveClaim, runs: Sequence[Result]) -> str:
+def bleu_beside(claim: AnyClaim, runs: Sequence[Result]) -> str:
     """Return BLEU on the official tokens of the claim's test set or else of the first one, the mean over seeds."""
     if not runs:
         return ABSENT
@@ -103,10 +102,11 @@ def bleu_beside(claim: ValueClaim | CurveClaim, runs: Sequence[Result]) -> str:
     return f"{mean:.2f} ({code('bleu_lc_tok')}, {code(test)})"
 
 
-def claim_note(claim: ValueClaim | CurveClaim) -> str:
+def claim_note(judgement: Judgement | CurveJudgement) -> str:
     """Return a list item: what a claim is, and its source."""
-    what = claimed_value(claim) if isinstance(claim, ValueClaim) else f"Curve {code(claim.file)}"
-    beside = f" beside {code(claim.experiment)}" if claim.experiment is not None else ""
+    claim = judgement.claim
+    what = f"Curve {code(claim.file)}" if isinstance(claim, CurveClaim) else claimed_value(claim)
+    beside = f" beside {code(judgement.experiment)}" if judgement.experiment is not None else ""
     return f"- {what}{beside}: {escape(claim.note)} Source: {escape(claim.source)}."
 
 
@@ -115,6 +115,7 @@ def render_verdicts(judgements: Sequence[Judgement | CurveJudgement]) -> str:
     claims = [judgement.claim for judgement in judgements]
     values = [claim for claim in claims if isinstance(claim, ValueClaim) and claim.tolerance is not None]
     widths = sorted({f"{claim.tolerance:g} {claim.unit}" for claim in values})
+    counts = sorted({f"{claim.tolerance:,g} {claim.unit}" for claim in claims if isinstance(claim, CountClaim)})
     bounds = sorted({(c.median_tolerance, c.max_tolerance) for c in claims if isinstance(c, CurveClaim)})
     pairs = [f"{middle:g} and {largest:g}" for middle, largest in bounds]
     seeds = ", ".join(f"{2 * largest:g}" for largest in sorted({largest for _, largest in bounds}))
@@ -122,47 +123,54 @@ def render_verdicts(judgements: Sequence[Judgement | CurveJudgement]) -> str:
     return f"""The tolerance of 0.6 BLEU was fixed before every run; the form of the other rules on 2026-11-30, after
 Revisit-MMT's system had been scored and before any other run was over. Later that day, without a
 change of any verdict given: whole epochs alone count for `train_loss`, a seed without one does not count for a curve,
-each seed has a bound of its own (`src/bleuprint/claims.py`).
+each seed has a bound of its own. The rule for counts came last, when the counts were known
+(`src/bleuprint/claims.py`).
 
 - *not comparable*: only where a claim is marked so in `claims.yaml`, with the reason in its note (in this table:
-  {marked or "none"}); *not run*: no run of this table is a rerun of it, or none has a whole epoch for a curve;
-  *diverged*: a loss is not finite; not given yet, as training ends with an error at such a loss and leaves no result.
+  {marked or "none"}); *diverged*: the training of one of its runs ended at a loss that is not finite; *not run*: no
+  run of this table is a rerun of it, or none has a whole epoch for a curve.
 - A value is *reproduced* where the mean over seeds is no worse than claimed by more than a tolerance (here:
   {", ".join(widths) or ABSENT}) or, with two seeds or more, by more than 2 standard deviations of the seeds. Losses are
   better when lower, scores when higher. Else it is *prefix only* where a run made fewer updates than the claimed one,
   which then says nothing yet, and *not reproduced* where it did not. A training loss is that of a whole epoch: not of
   a last one with fewer updates than the one before; a single one counts.
+- A count, of parameters or of the size of their file, is *reproduced* where it is off by no more than a tolerance, more
+  or less (here: {", ".join(counts) or ABSENT}), else *not reproduced*: after however many updates, also of a run that
+  diverged.
 - A curve agrees where, over the whole epochs run (the mean over seeds of each), the absolute differences of training
   and validation loss have a median and a maximum of at most {"; ".join(pairs) or ABSENT} nats and, so that
   seeds on two sides of a curve do not make up for each other, each seed alone over the same epochs a maximum of at most
   twice that ({seeds or ABSENT} nats): *reproduced* over all claimed epochs, *prefix only* over fewer. It is
   *not reproduced* where it does not agree. A last epoch with fewer updates than the log's is cut off, also where it is
-  the only one; a seed without a whole epoch counts neither for the mean nor as a seed."""
+  the only one; a seed without a whole epoch counts neither for the mean nor as a seed.
+- A log has one candidate or several, each a claim of its curve: *reproduced* and *prefix only* accept it, *diverged*
+  and *not reproduced* reject it. Where two or more are accepted, that is said; else the log is *open* while one is not
+  run; else, of several, the only accepted one is *identified*, or it is *none of these*. One alone is accepted or
+  rejected."""
 
 
-# --- runs -------------------------------------------------------------------------------------------------------------
+# --- trainings --------------------------------------------------------------------------------------------------------
 
 
-def render_runs(results: Sequence[Result]) -> str:
-    """Return the table of runs, one row per run and test set."""
-    metrics = [code(name) for name in METRICS]
-    header = ("Run", "Corpus", "Parameters", "Updates", "Validation loss", code("legacy_score"), "Test set", *metrics)
-    rows = [run_row(result, test) for result in results for test in result.test_sets]
+def render_trainings(results: Sequence[Result]) -> str:
+    """Return the table of trainings: why each was over, and what it read and computed until then.
+
+    A training whose weights several runs have stands once.
+    """
+    header = ("Run", "Ended by", "Epochs", "Updates", "Source tokens", "Target tokens", "FLOPs")
+    rows = [training_row(result) for result in {result.trained: result for result in results}.values()]
     note = (
-        "Scores with 95 % bootstrap intervals; `bleu_13a` only where the corpus is cased; `legacy_score` is not BLEU. "
-        "[What each column measures, with sacreBLEU's signatures](results.md#metrics)."
+        "`max_steps`: all updates of params.yaml; `patience`: no lower validation loss for as many epochs as it says; "
+        "`diverged`: a loss that was not finite. Tokens are those read in all updates, without padding; FLOPs are the "
+        "products of forward and backward passes."
     )
-    return f"{markdown_table(header, rows, numbers=(2, 3, 4, 5, 7, 8, 9, 10))}\n\n{note}"
+    return f"{markdown_table(header, rows, numbers=range(2, 7))}\n\n{note}"
 
 
-def run_row(result: Result, test: str) -> tuple[str, ...]:
-    """Return one row of the runs table."""
-    loss = "diverged" if result.validation_loss is None else f"{result.validation_loss:.3f}"
-    legacy = f"{result.legacy_score.score:.2f} ({code(result.legacy_score.split)})"
-    scores = result.test_sets[test]
-    cells = (with_interval(scores[name]) if name in scores else ABSENT for name in METRICS)
-    numbers = (f"{result.parameters:,}", f"{result.steps:,}", loss, legacy)
-    return (code(result.run), code(result.corpus), *numbers, code(test), *cells)
+def training_row(result: Result) -> tuple[str, ...]:
+    """Return one row of the trainings table."""
+    counts = (result.epochs, result.steps, result.tokens.source, result.tokens.target)
+    return (code(result.trained), code(result.stopped), *map(count, counts), f"{result.flops:.2e}")
 
 
 def with_interval(score: Score) -> str:
@@ -170,94 +178,13 @@ def with_interval(score: Score) -> str:
     return f"{score.score:.2f} [{score.low:.2f}, {score.high:.2f}]"
 
 
-# --- curves -----------------------------------------------------------------------------------------------------------
-
-
-def render_curves(judgements: Sequence[CurveJudgement]) -> str:
-    """Return, for each published log, its candidates with their distances, what follows, and the losses by epoch."""
-    header = ("Log", "Code state", "Seeds", "Epochs, run of logged", "Median difference", "Largest", "Verdict")
-    table = markdown_table(header, [candidate_row(judgement) for judgement in judgements], numbers=(3, 4, 5))
-    files = dict.fromkeys(judgement.claim.file for judgement in judgements)
-    follows = "\n".join(f"- {code(file)}: {follow([j for j in judgements if j.claim.file == file])}" for file in files)
-    details = [render_curve(judgement) for judgement in judgements if judgement.measured]
-    return "\n\n".join((table, f"What follows, nearest first:\n\n{follows}", *details))
-
-
-def candidate_row(judgement: CurveJudgement) -> tuple[str, ...]:
-    """Return one candidate for a log, with its distance beside what the rule allows."""
-    claim, gap = judgement.claim, judgement.distance
-    return (
-        code(claim.file),
-        code(claim.experiment),
-        ", ".join(str(run.seed) for run in judgement.runs) or ABSENT,
-        f"{gap.epochs if gap else ABSENT} of {len(judgement.claimed):,}",
-        f"{gap.median:.3f} (≤ {claim.median_tolerance:g})" if gap else ABSENT,
-        f"{gap.maximum:.3f} (≤ {claim.max_tolerance:g}){widest_of(judgement)}" if gap else ABSENT,
-        f"**{judgement.verdict}**",
-    )
-
-
-def widest_of(judgement: CurveJudgement) -> str:
-    """Return "; one seed 0.180 (≤ 0.24)" for several seeds, nothing for one, which is its own mean."""
-    if judgement.widest is None or len(judgement.runs) < 2:
-        return ""
-    return f"; one seed {judgement.widest:.3f} (≤ {2 * judgement.claim.max_tolerance:g})"
-
-
-def follow(candidates: Sequence[CurveJudgement]) -> str:
-    """Return which code states are accepted as the source of a log, which are not, and which have not been run."""
-    nearest = sorted(candidates, key=lambda candidate: candidate.distance.median if candidate.distance else math.inf)
-    groups = {
-        "accepted so far": ("prefix only",),
-        "accepted": ("reproduced",),
-        "rejected": ("not reproduced", "diverged"),
-        "not run": ("not run",),
-    }
-    named = {
-        group: ", ".join(code(c.claim.experiment) for c in nearest if c.verdict in verdicts)
-        for group, verdicts in groups.items()
-    }
-    return "; ".join(f"{group}: {names}" for group, names in named.items() if names) + "."
-
-
-def render_curve(judgement: CurveJudgement) -> str:
-    """Return the losses of a log and of its rerun by epoch, and how soon each reaches TARGETS."""
-    claimed, measured = judgement.claimed, judgement.measured
-    shared = [epoch for epoch in measured if epoch in claimed]
-    header = ("Epoch", "Logged, train / val", "Measured", "Difference", "`legacy_score`, logged / measured")
-    rows = [epoch_row(epoch, claimed[epoch], measured[epoch]) for epoch in shown(shared)]
-    title = f"### {code(judgement.claim.file)} beside {code(judgement.claim.experiment)}"
-    soon = (
-        f"Validation loss of {' / '.join(str(target) for target in TARGETS)} reached after epoch: "
-        f"{reached(claimed)} as logged, {reached(measured)} as measured."
-    )
-    return f"{title}\n\n{markdown_table(header, rows, numbers=range(5))}\n\n{soon}"
-
-
-def shown(epochs: Sequence[int]) -> list[int]:
-    """Return the epochs to print: all of a few, else SHOWN_EPOCHS and the last one."""
-    return [e for e in epochs if len(epochs) <= MANY_EPOCHS or e in SHOWN_EPOCHS or e == epochs[-1]]
-
-
-def epoch_row(epoch: int, claimed: Point, measured: Point) -> tuple[str, ...]:
-    """Return one epoch of a log beside its rerun."""
-    losses = (f"{point.train_loss:.3f} / {point.validation_loss:.3f}" for point in (claimed, measured))
-    gaps = " / ".join(f"{gap:+.3f}" for gap in loss_gaps(claimed, measured))
-    scores = (point.legacy_score for point in (claimed, measured))
-    return (str(epoch), *losses, gaps, " / ".join(ABSENT if score is None else f"{score:.2f}" for score in scores))
-
-
-def reached(curve: Curve) -> str:
-    """Return "2 / 3 / —": the first epochs at which a curve is down at TARGETS."""
-    return " / ".join(count(epoch) for epoch in epochs_to_reach(curve).values())
-
-
 # --- metrics ----------------------------------------------------------------------------------------------------------
 
 
 def render_metrics(results: Sequence[Result]) -> str:
     """Return the table of metrics: what each measures and every sacreBLEU signature that these results carry."""
-    rows = [(code(name), escape(facts.definition), signatures_of(name, results)) for name, facts in MEASURES.items()]
+    measures = {name: facts.definition for facts_of in (MEASURES, COUNTS) for name, facts in facts_of.items()}
+    rows = [(code(name), escape(definition), signatures_of(name, results)) for name, definition in measures.items()]
     note = (
         "The interval is sacreBLEU's: the mean of the bootstrap resamples ± half the width of their central 95 %. "
         "The `sacrebleu` command gives the same scores from the files in `runs/{run}/decode/`: `{test}.ref.lc-tok.txt` "

@@ -1,4 +1,4 @@
-"""The active table of params.yaml: `use` rewrites its three keys and leaves every other byte as it is."""
+"""The active table of params.yaml: `use` rewrites its four keys and leaves every other byte as it is."""
 
 import io
 from pathlib import Path
@@ -11,7 +11,7 @@ from ruamel.yaml.nodes import MappingNode
 from bleuprint.files import write_text
 from bleuprint.params import PARAMS_FILE, TABLES_DIR, Params, Table, load_table, read_yaml, validate
 
-ACTIVE_KEYS = ("table", "inputs", "runs")
+ACTIVE_KEYS = ("table", "inputs", "trainings", "runs")
 
 
 def use(name: str, params_file: Path = PARAMS_FILE, tables: Path = TABLES_DIR) -> bool:
@@ -31,15 +31,15 @@ def use(name: str, params_file: Path = PARAMS_FILE, tables: Path = TABLES_DIR) -
 
 
 def active_section(name: str, table: Table, data: dict, params_file: Path) -> dict[str, Any]:
-    """Return `table`, `inputs` and `runs` for a table; what stands there now may be out of date and is not read."""
-    recipes = {**data, "table": name, "inputs": {"datasets": {}, "corpora": {}}, "runs": {}}
+    """Return ACTIVE_KEYS with their values for a table; what stands there now may be out of date and is not read."""
+    recipes = {**data, "table": name, "inputs": {"datasets": {}, "corpora": {}}, "trainings": {}, "runs": {}}
     params = validate(Params, recipes, params_file)
     try:
         derived = params.derive(table.runs)
     except ValueError as error:
         raise ValueError(f"table {name}: {error}") from None
-    runs = {run: spec.model_dump() for run, spec in derived["runs"].items()}
-    return {"table": name, "inputs": derived["inputs"].model_dump(), "runs": runs}
+    trainings, runs = ({run: spec.model_dump() for run, spec in derived[key].items()} for key in ("trainings", "runs"))
+    return {"table": name, "inputs": derived["inputs"].model_dump(), "trainings": trainings, "runs": runs}
 
 
 def replace_blocks(text: str, blocks: dict[str, Any], path: Path) -> str:

@@ -21,7 +21,7 @@ from bleuprint.toy import generate
 from bleuprint.training import Recipe, train_run
 
 PARAMS = load_params(Path(__file__).parents[2] / "params.yaml")
-TOY = PARAMS.experiments["toy"]
+TOY = PARAMS.recipes["toy"]
 assert isinstance(TOY.model, TransformerModel)
 MODEL = TOY.model
 MACHINE = Machine(device="cpu", threads=2)

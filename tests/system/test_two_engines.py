@@ -216,6 +216,45 @@ def test_a_fresh_clone_with_committed_results(finished_copy: Path, tmp_path: Pat
     assert "'train@toy-1'" in run(fresh, *check, fails=True), "the first stage whose code is not that of the results"
 
 
+# --- a run with the weights of another --------------------------------------------------------------------------------
+
+GREEDY = """
+  toy-greedy:
+    weights: toy
+    average: {last: 1}
+    decode: {search: greedy, beam: 1, length_penalty: {kind: length, alpha: 1.0}, max_extra_tokens: 50, \
+max_batch_tokens: 4096, forced: averaged}
+"""
+COMPARED = """
+title: Beam search and averaging on the toy grammar
+runs: [toy-1, toy-greedy-1]
+comparisons: [{baseline: toy, experiments: [toy-greedy]}]
+"""
+
+
+@pytest.mark.parametrize("engine", [("dvc", "repro"), ("snakemake", "--cores", "2")])
+def test_a_run_with_the_weights_of_another_trains_nothing(finished_copy: Path, engine: tuple[str, ...]) -> None:
+    root = finished_copy
+    with (root / "params.yaml").open("a") as file:
+        file.write(GREEDY)
+    (root / "workflow/tables/compared.yaml").write_text(COMPARED)
+    run(root, "python", "-m", "bleuprint", "use", "compared")
+    weights = (root / "runs/toy-1/train/weights").stat().st_mtime_ns
+    later = ["average", "decode", "score", "report"]
+    assert changed_stages(root) == later
+    assert planned_jobs(root) == later
+    run(root, *engine)
+    assert (root / "runs/toy-1/train/weights").stat().st_mtime_ns == weights
+    assert sorted(path.name for path in (root / "runs/toy-greedy-1").iterdir()) == ["average", "decode"]
+    own, other = (json.loads((root / f"results/{name}.json").read_text()) for name in ("toy-greedy-1", "toy-1"))
+    assert (own["trained"], own["flops"]) == ("toy-1", other["flops"])
+    assert changed_stages(root) == []
+    report = (root / "reports/compared/results.md").read_text()
+    assert "### Beside `toy`" in report
+    assert re.search(r"^\| `toy-greedy` \| 1 \| `test` \| [\d.]+ \| [+-][\d.]+ \|", report, re.MULTILINE)
+    assert (root / "reports/compared/figures/ablation.svg").exists()
+
+
 # --- what users do with it --------------------------------------------------------------------------------------------
 
 

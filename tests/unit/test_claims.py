@@ -1,81 +1,33 @@
-import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
+from claimed import LOSS, claim, count_claim, curve_claim
 
-from bleuprint.claims import (
-    CLAIMS_FILE,
-    CURVES_DIR,
-    Claims,
-    CurveClaim,
-    CurveJudgement,
-    Judgement,
-    ValueClaim,
-    check_claims,
-    judge,
-    judge_curve,
-    load_claims,
-)
+from bleuprint.claims import CurveJudgement, Judgement, Outcome, identify, judge, judge_count, judge_curve
 from bleuprint.curves import Epoch, Point
-from bleuprint.params import Splits, load_params, load_table, read_yaml, validate
-from bleuprint.scoring import LegacyScore, Result, Score
+from bleuprint.published import CountClaim, ValueClaim
+from bleuprint.scoring import LegacyScore, Result, Score, Tokens
 
-ROOT = Path(__file__).parents[2]
-COMMON = {
-    "id": "c",
-    "tables": ["t"],
-    "who": "Somebody",
-    "text": "a number",
-    "source": "a page",
-    "experiment": "small",
-    "parameters": None,
-    "note": "a note",
-}
-VALUE = {
-    **COMMON,
-    "kind": "value",
-    "value": 40.0,
-    "unit": "BLEU",
-    "metric": "bleu_lc_tok",
-    "split": "day",
-    "comparable": True,
-    "tolerance": 0.5,
-    "steps": None,
-}
-CURVE = {
-    **COMMON,
-    "kind": "curve",
-    "file": "a.csv",
-    "median_tolerance": 0.06,
-    "max_tolerance": 0.12,
-    "steps_per_epoch": 10,
-}
-LOSS = {"metric": "train_loss", "unit": "nats", "split": "train", "value": 3.0, "tolerance": 0.1}
 LOGGED = {1: Point(7.0, 6.0, 2.0), 2: Point(6.0, 5.0, 3.0), 3: Point(5.0, 4.5, 4.0)}
-SPLITS = {"small": Splits(train="train", validation="val", tests=("day", "night"))}
-
-
-def claim(**changes: object) -> ValueClaim:
-    return validate(ValueClaim, {**VALUE, **changes}, Path("claims.yaml"))
-
-
-def curve_claim(**changes: object) -> CurveClaim:
-    return validate(CurveClaim, {**CURVE, **changes}, Path("claims.yaml"))
 
 
 def result(score: float = 40.0, experiment: str = "small", seed: int = 1, loss: float | None = 1.5) -> Result:
+    """Return the result of a run; one without a validation loss has diverged."""
     scored = Score(score=score, low=score - 1, high=score + 1, signature="nrefs:1")
     return Result(
         run=f"{experiment}-{seed}",
         experiment=experiment,
         seed=seed,
+        trained=f"{experiment}-{seed}",
         corpus="words",
         parameters=1,
         steps=30,
         epochs=3,
+        stopped="max_steps" if loss else "diverged",
         validation_loss=loss,
+        tokens=Tokens(source=300, target=400),
+        flops=5e9,
         test_sets={"day": {"bleu_lc_tok": scored}},
         legacy_score=LegacyScore(split="val", score=12.0, epochs={1: 2.5}),
         data={},
@@ -92,8 +44,8 @@ def epochs(*steps: int, train_loss: float = 7.0) -> list[Epoch]:
 
 
 def judged(claim: ValueClaim, results: Sequence[Result], train_loss: float = 3.0) -> Judgement:
-    histories = {result.run: history((train_loss + 0.5, 2.0), (train_loss, 1.5), (math.nan, 1.6)) for result in results}
-    return judge(claim, results, histories)
+    histories = {result.run: history((train_loss + 0.5, 2.0), (train_loss, 1.5)) for result in results}
+    return judge(claim, "t", results, histories)
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -153,21 +105,19 @@ def test_fewer_updates_than_claimed_say_nothing_yet(steps: int | None, verdict: 
 
 def test_a_claim_without_a_run_is_not_run() -> None:
     assert judged(claim(), [result(50.0, experiment="other")]).verdict == "not run"
-    assert judged(claim(experiment=None, tolerance=None, metric="multi_bleu"), [result(50.0)]).verdict == "not run"
+    assert judged(claim(tables={"t": None}, tolerance=None, metric="multi_bleu"), [result(50.0)]).verdict == "not run"
 
 
 def test_another_metric_is_not_comparable() -> None:
-    assert judged(claim(experiment=None, comparable=False), [result(50.0)]).verdict == "not comparable"
+    assert judged(claim(tables={"t": None}, comparable=False), [result(50.0)]).verdict == "not comparable"
 
 
-def test_a_run_without_a_finite_loss_has_diverged() -> None:
-    assert judged(claim(), [result(50.0, seed=1), result(50.0, seed=2, loss=None)]).verdict == "diverged"
-
-
-def test_a_run_without_a_finite_training_loss_has_diverged() -> None:
-    found = judge(claim(**LOSS), [result()], {"small-1": epochs(10, 20, train_loss=math.nan)})
-    assert (found.verdict, found.measured) == ("diverged", ())
-    assert judge(claim(), [result()], {"small-1": epochs(10, 20, train_loss=math.nan)}).verdict == "reproduced"
+@pytest.mark.parametrize("changes", [{}, LOSS, {**LOSS, "metric": "validation_loss", "split": "val"}])
+def test_one_run_that_diverged_decides_whatever_was_measured_before(changes: dict[str, object]) -> None:
+    results = [result(50.0, seed=1, loss=1.0), result(50.0, seed=2, loss=None)]
+    assert judged(claim(**changes), results[:1]).verdict == "reproduced"
+    found = judged(claim(**changes), results)
+    assert (found.verdict, found.measured, [run.seed for run in found.runs]) == ("diverged", (), [1, 2])
 
 
 @pytest.mark.parametrize(
@@ -183,7 +133,7 @@ def test_a_run_without_a_finite_training_loss_has_diverged() -> None:
 def test_a_training_loss_is_that_of_a_whole_epoch(steps: tuple[int, ...], measured: float) -> None:
     losses = dict(zip(range(1, 3), (4.0, 2.0), strict=True))
     rows = [Epoch(epoch, step, losses[epoch], 6.0) for epoch, step in enumerate(steps, 1)]
-    assert judge(claim(**LOSS), [result()], {"small-1": rows}).measured == (measured,)
+    assert judge(claim(**LOSS), "t", [result()], {"small-1": rows}).measured == (measured,)
 
 
 @pytest.mark.parametrize(
@@ -202,60 +152,45 @@ def test_a_claim_that_the_run_cannot_answer_is_an_error(changes: dict[str, str],
         judged(claim(**changes), [result(50.0)])
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"experiment": "smal"}, r"claim c: unknown experiment 'smal' \(did you mean small\?\); valid: small"),
-        ({"split": "val"}, "claim c: unknown split of bleu_lc_tok 'val'; valid: day, night"),
-        ({**LOSS, "split": "day"}, "claim c: unknown split of train_loss 'day'; valid: train"),
-        ({**LOSS, "metric": "validation_loss"}, "claim c: unknown split of validation_loss 'train'; valid: val"),
-    ],
-)
-def test_a_claim_on_what_does_not_exist_is_an_error(changes: dict[str, object], message: str) -> None:
-    check_claims([claim(), curve_claim(), claim(experiment=None, split="elsewhere")], SPLITS)
-    with pytest.raises(ValueError, match=message):
-        check_claims([claim(**changes)], SPLITS)
+# --- counts -----------------------------------------------------------------------------------------------------------
+
+
+def counted(parameters: int, claim: CountClaim, loss: float | None = 1.5) -> Judgement:
+    run = result(loss=loss).model_copy(update={"parameters": parameters, "steps": 1})
+    return judge_count(claim, "t", [run, result(experiment="other")])
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"unit": "chrF"}, r"claims\.yaml: claim c: bleu_lc_tok is in BLEU, not in 'chrF'"),
-        ({"metric": "legacy_score"}, "legacy_score is in legacy score, not in 'BLEU'"),
-        ({"metric": "train_loss"}, "train_loss is in nats, not in 'BLEU'"),
-        ({"metric": "bleu"}, "claim c: unknown metric 'bleu'; valid: bleu_lc_tok, "),
-        ({"metric": "multi_bleu"}, "claim c: multi_bleu is not measured; measured: bleu_lc_tok, "),
-        ({"tolerance": None}, "claim c: compared with experiment small but without a tolerance"),
-        ({"comparable": False}, "claim c: not comparable, yet compared with experiment small"),
-        ({"tolerance": -1.0}, "tolerance is -1.0"),
-        ({"colour": "red"}, "colour is not a known key"),
-    ],
+    ("parameters", "verdict"),
+    [(979, "not reproduced"), (980, "reproduced"), (1020, "reproduced"), (1021, "not reproduced")],
 )
-def test_a_claim_that_contradicts_itself_is_refused(changes: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        claim(**changes)
+def test_a_count_is_reproduced_within_its_tolerance_on_both_sides(parameters: int, verdict: str) -> None:
+    found = counted(parameters, count_claim())
+    assert (found.verdict, found.measured, [run.run for run in found.runs]) == (verdict, (parameters,), ["small-1"])
 
 
-@pytest.mark.parametrize(
-    ("claims", "message"),
-    [
-        ([VALUE, CURVE], r"claims\.yaml: claims with the same id: c"),
-        ([{**VALUE, "kind": "curv"}], r"claims\.0\.kind is 'curv' \(did you mean curve\?\); valid: value, curve"),
-        ([{**CURVE, "experiment": None}], r"claims\.0\.experiment is None: it should be a valid string"),
-        ([{**CURVE, "file": "../a.csv"}], r"'\.\./a\.csv' is not a relative path"),
-    ],
-)
-def test_a_file_with_a_mistake_is_refused(tmp_path: Path, claims: list[dict[str, object]], message: str) -> None:
-    (tmp_path / "claims.yaml").write_text(json.dumps({"claims": claims}))  # JSON is YAML
-    with pytest.raises(ValueError, match=message):
-        load_claims("t", tmp_path / "claims.yaml")
+def test_a_count_is_answered_after_one_update_and_by_a_run_that_diverged() -> None:
+    assert counted(1000, count_claim(), loss=None).verdict == "reproduced"
+    assert counted(2000, count_claim(), loss=None).verdict == "not reproduced"
+    assert judge_count(count_claim(), "t", [result(experiment="other")]).verdict == "not run"
+
+
+def test_a_size_is_that_of_float32_values_in_thousands_of_kib() -> None:
+    """The README's two, with the vocabularies of 2019 and with those of today, two German types less."""
+    for claimed, then, now in ((215.7, 55_207_087, 55_205_037), (197.2, 50_479_279, 50_477_229)):
+        size = count_claim(metric="model_size", unit="MB", value=claimed, tolerance=0.1)
+        for parameters in (then, now):
+            found = counted(parameters, size)
+            assert found.verdict == "reproduced"
+            assert found.measured[0] == pytest.approx(parameters * 4 / 1_024_000)
+        assert counted(then + 50_000, size).verdict == "not reproduced"
 
 
 # --- curves -----------------------------------------------------------------------------------------------------------
 
 
 def judged_curve(*losses: tuple[float, float], **changes: float) -> CurveJudgement:
-    return judge_curve(curve_claim(**changes), LOGGED, [result()], {"small-1": history(*losses)})
+    return judge_curve(curve_claim(**changes), LOGGED, "t", [result()], {"small-1": history(*losses)})
 
 
 @pytest.mark.parametrize(
@@ -266,7 +201,6 @@ def judged_curve(*losses: tuple[float, float], **changes: float) -> CurveJudgeme
         ([(7.0, 6.0), (6.0, 5.0), (5.0, 4.5), (0.0, 0.0)], "reproduced"),  # nothing was logged of the fourth
         ([(7.0, 6.0), (6.0, 5.13)], "not reproduced"),  # one difference over the maximum
         ([(7.07, 6.07), (6.0, 5.07)], "not reproduced"),  # a median of 0.07
-        ([(7.0, 6.0), (math.nan, 5.0)], "diverged"),
         ([], "not run"),
     ],
 )
@@ -277,7 +211,7 @@ def test_a_curve_agrees_by_median_and_maximum(losses: list[tuple[float, float]],
 def test_the_curve_of_several_seeds_is_their_mean() -> None:
     histories = {"small-1": history((7.2, 6.2), (6.3, 5.3)), "small-2": history((6.8, 5.8)), "other-1": history((1, 1))}
     results = [result(seed=1), result(seed=2), result(experiment="other")]
-    found = judge_curve(curve_claim(), LOGGED, results, histories)
+    found = judge_curve(curve_claim(), LOGGED, "t", results, histories)
     assert (found.verdict, len(found.runs)) == ("prefix only", 2)
     assert list(found.measured) == [1]
     assert found.measured[1] == pytest.approx(Point(7.0, 6.0, 2.5))
@@ -288,14 +222,14 @@ def test_differences_on_the_bounds_are_within_them() -> None:
     assert judged_curve((7.0, 6.12)).verdict == "prefix only"
     assert judged_curve((7.0, 6.12 + 1e-8)).verdict == "not reproduced"
     histories = {"small-1": history((7.24, 6.0)), "small-2": history((7.0 - 0.24, 6.0))}
-    found = judge_curve(curve_claim(), LOGGED, [result(), result(seed=2)], histories)
+    found = judge_curve(curve_claim(), LOGGED, "t", [result(), result(seed=2)], histories)
     assert found.verdict == "prefix only"
     assert found.widest == pytest.approx(0.24)
 
 
 def test_seeds_on_two_sides_of_a_curve_do_not_make_up_for_each_other() -> None:
     histories = {"small-1": history((8.0, 7.0), (9.0, 9.0)), "small-2": history((6.0, 5.0))}
-    found = judge_curve(curve_claim(), LOGGED, [result(), result(seed=2)], histories)
+    found = judge_curve(curve_claim(), LOGGED, "t", [result(), result(seed=2)], histories)
     assert found.distance == (1, 0.0, 0.0)
     assert found.widest == 1.0, "over the epoch that both have"
     assert found.verdict == "not reproduced"
@@ -303,24 +237,58 @@ def test_seeds_on_two_sides_of_a_curve_do_not_make_up_for_each_other() -> None:
 
 def test_a_seed_without_a_whole_epoch_does_not_hide_the_others() -> None:
     histories = {"small-1": history((7.0, 6.0)), "small-2": [Epoch(1, 4, 9.0, 9.0)]}
-    found = judge_curve(curve_claim(), LOGGED, [result(), result(seed=2)], histories)
+    found = judge_curve(curve_claim(), LOGGED, "t", [result(), result(seed=2)], histories)
     assert (found.verdict, [run.seed for run in found.runs]) == ("prefix only", [1])
     assert found.measured == {1: Point(7.0, 6.0, 2.5)}
-    none = judge_curve(curve_claim(), LOGGED, [result(seed=2)], histories)
+    none = judge_curve(curve_claim(), LOGGED, "t", [result(seed=2)], histories)
     assert (none.verdict, none.runs) == ("not run", ())
 
 
+@pytest.mark.parametrize(("rows", "measured"), [(1, []), (2, [1]), (3, [1, 2])])
+def test_a_curve_whose_run_diverged_has_no_distance(rows: int, measured: list[int]) -> None:
+    """Its last epoch is no epoch, whether it was cut off by the loss or ended with it."""
+    for step in (10 * rows, 10 * rows - 3):
+        losses = [*epochs(*range(10, 10 * rows, 10)), Epoch(rows, step, math.inf, math.nan)]
+        found = judge_curve(curve_claim(), LOGGED, "t", [result(loss=None)], {"small-1": losses})
+        assert (found.verdict, found.distance, found.widest) == ("diverged", None, None)
+        assert (list(found.measured), [run.seed for run in found.runs]) == (measured, [1])
+
+
+def test_one_seed_that_diverged_decides_over_a_curve() -> None:
+    histories = {"small-1": history((7.0, 6.0)), "small-2": [Epoch(1, 10, math.nan, math.nan)]}
+    assert judge_curve(curve_claim(), LOGGED, "t", [result()], histories).verdict == "prefix only"
+    found = judge_curve(curve_claim(), LOGGED, "t", [result(), result(seed=2, loss=None)], histories)
+    assert (found.verdict, [run.seed for run in found.runs]) == ("diverged", [1, 2])
+    assert found.measured == {1: Point(7.0, 6.0, 2.5)}, "of the seed that has it"
+
+
+def test_a_table_compares_a_claim_with_its_own_experiment() -> None:
+    tables = {"t": "small", "full": "small-full"}
+    results, histories = [result(), result(experiment="small-full")], {"small-1": history((7.0, 6.0))}
+    histories["small-full-1"] = history((7.0, 6.0), (6.0, 5.0), (5.0, 4.5))
+    curves = {table: judge_curve(curve_claim(tables=tables), LOGGED, table, results, histories) for table in tables}
+    assert {t: (found.experiment, found.verdict) for t, found in curves.items()} == {
+        "t": ("small", "prefix only"),
+        "full": ("small-full", "reproduced"),
+    }
+    values = {table: judge(claim(tables=tables), table, results, histories) for table in tables}
+    assert {t: [run.run for run in found.runs] for t, found in values.items()} == {
+        "t": ["small-1"],
+        "full": ["small-full-1"],
+    }
+
+
 def test_no_run_of_the_experiment_is_not_run() -> None:
-    found = judge_curve(curve_claim(), LOGGED, [result(experiment="other")], {"other-1": history((1, 1))})
+    found = judge_curve(curve_claim(), LOGGED, "t", [result(experiment="other")], {"other-1": history((1, 1))})
     assert (found.verdict, found.runs, found.measured, found.distance) == ("not run", (), {}, None)
 
 
 def test_a_last_epoch_that_was_cut_off_is_left_out() -> None:
     cut_off = [*history((7.0, 6.0)), Epoch(2, 17, 0.0, 0.0)]
-    found = judge_curve(curve_claim(), LOGGED, [result()], {"small-1": cut_off})
+    found = judge_curve(curve_claim(), LOGGED, "t", [result()], {"small-1": cut_off})
     assert found.distance is not None
     assert (found.verdict, found.distance.epochs) == ("prefix only", 1)
-    alone = judge_curve(curve_claim(), LOGGED, [result()], {"small-1": [Epoch(1, 7, 7.0, 6.0)]})
+    alone = judge_curve(curve_claim(), LOGGED, "t", [result()], {"small-1": [Epoch(1, 7, 7.0, 6.0)]})
     assert alone.verdict == "not run"
 
 
@@ -336,71 +304,68 @@ def test_a_last_epoch_that_was_cut_off_is_left_out() -> None:
 )
 def test_epochs_of_another_length_are_an_error(steps: tuple[int, ...], message: str) -> None:
     with pytest.raises(ValueError, match=f"claim c, run small-1: {message}"):
-        judge_curve(curve_claim(steps_per_epoch=227), LOGGED, [result()], {"small-1": epochs(*steps)})
+        judge_curve(curve_claim(steps_per_epoch=227), LOGGED, "t", [result()], {"small-1": epochs(*steps)})
 
 
 @pytest.mark.parametrize(("steps", "verdict"), [((226,), "not run"), ((227, 453), "prefix only")])
 def test_only_a_last_epoch_is_cut_off(steps: tuple[int, ...], verdict: str) -> None:
-    found = judge_curve(curve_claim(steps_per_epoch=227), LOGGED, [result()], {"small-1": epochs(*steps)})
+    found = judge_curve(curve_claim(steps_per_epoch=227), LOGGED, "t", [result()], {"small-1": epochs(*steps)})
     assert (found.verdict, list(found.measured)) == (verdict, list(range(1, len(steps))))
 
 
-# --- the claims themselves --------------------------------------------------------------------------------------------
+# --- candidates -------------------------------------------------------------------------------------------------------
+
+NEAR, NEARER, FAR = (7.05, 6.05), (7.01, 6.01), (7.5, 6.5)
 
 
-def test_the_published_numbers() -> None:
-    claims = [claim for claim in load_claims("default") if isinstance(claim, ValueClaim)]
-    assert {c.id: (c.value, c.metric, c.split, c.experiment, c.steps) for c in claims} == {
-        "readme-original-paper": (25.8, "multi_bleu", "newstest2013", None, 100_000),
-        "readme-my-implementation": (26.4, "legacy_score", "val", "published", 227_000),
-        "readme-train-loss": (2.852672759656864, "train_loss", "train", "published", 202_257),
-        "readme-validation-loss": (3.2048025131225586, "validation_loss", "val", "published", 205_208),
-        "issue-25-train-loss": (3.48, "train_loss", "train", "readme", 227_000),
-        "issue-25-validation-loss": (3.42, "validation_loss", "val", "readme", 227_000),
-        "issue-25-score": (23.4, "legacy_score", "val", "readme", 227_000),
-        "revisit-mmt-2016-flickr": (41.02, "bleu_lc_tok", "test_2016_flickr", "tiny", None),
-        "revisit-mmt-2017-flickr": (33.36, "bleu_lc_tok", "test_2017_flickr", "tiny", None),
-        "revisit-mmt-2017-mscoco": (29.88, "bleu_lc_tok", "test_2017_mscoco", "tiny", None),
-    }
-    assert {judge(claim, [], {}).verdict for claim in claims} == {"not run"}
+def candidates(**losses: tuple[float, float] | None) -> list[CurveJudgement]:
+    """Return the verdicts on experiments with one epoch each; None: not run."""
+    found = []
+    for name, pair in losses.items():
+        results = [result(experiment=name)] if pair else []
+        histories = {f"{name}-1": history(pair)} if pair else {}
+        found.append(judge_curve(curve_claim(tables={"t": name}), LOGGED, "t", results, histories))
+    return found
 
 
-def test_the_published_curves() -> None:
-    claims = {table: load_claims(table) for table in ("default", "forensics")}
-    curves = {
-        t: [(c.file[:7], c.experiment) for c in found if isinstance(c, CurveClaim)] for t, found in claims.items()
-    }
-    assert curves["default"] == [("817082d", "published"), ("817082d", "readme")]
-    assert curves["forensics"] == [
-        ("817082d", "published"),
-        ("817082d", "readme"),
-        ("817082d", "published-kaiming-normal"),
-        ("817082d", "published-kaiming-uniform"),
-        *((commit, f"log-{commit}") for commit in ("c1c22a3", "b1e73da", "ded5bcf", "1a4aecf", "1d076f1")),
-    ]
-    assert load_claims("demo") == ()
+@pytest.mark.parametrize(
+    ("losses", "outcome", "accepted", "rejected", "not_run"),
+    [
+        ({"a": NEAR, "b": FAR}, "identified", ["a"], ["b"], []),
+        ({"a": FAR, "b": (8.0, 8.0)}, "none of these", [], ["a", "b"], []),
+        ({"a": NEAR, "b": NEARER, "c": FAR}, "more than one accepted", ["b", "a"], ["c"], []),
+        ({"a": NEAR, "b": FAR, "c": None}, "open", ["a"], ["b"], ["c"]),
+        ({"a": FAR, "b": None}, "open", [], ["a"], ["b"]),
+        ({"a": NEAR, "b": NEARER, "c": None}, "more than one accepted", ["b", "a"], [], ["c"]),
+        ({"a": NEAR}, "accepted", ["a"], [], []),
+        ({"a": FAR}, "rejected", [], ["a"], []),
+        ({"a": None}, "open", [], [], ["a"]),
+    ],
+)
+def test_who_drew_a_log_follows_from_the_verdicts_on_its_candidates(
+    losses: dict[str, tuple[float, float] | None],
+    outcome: Outcome,
+    accepted: list[str],
+    rejected: list[str],
+    not_run: list[str],
+) -> None:
+    found = identify("a.csv", candidates(**losses))
+    groups = [[one.experiment for one in group] for group in (found.accepted, found.rejected, found.not_run)]
+    assert (found.outcome, groups) == (outcome, [accepted, rejected, not_run])
 
 
-def test_claims_name_experiments_tables_splits_and_epochs_that_exist() -> None:
-    params = load_params(ROOT / "params.yaml")
-    claims = validate(Claims, read_yaml(CLAIMS_FILE), CLAIMS_FILE).claims
-    recipes = params.experiments
-    check_claims(
-        claims, {name: params.datasets[params.corpora[r.corpus].dataset].splits for name, r in recipes.items()}
+def test_a_candidate_that_diverged_is_rejected_and_the_last() -> None:
+    ended = judge_curve(
+        curve_claim(tables={"t": "a"}),
+        LOGGED,
+        "t",
+        [result(experiment="a", loss=None)],
+        {"a-1": [*history((7.0, 6.0)), Epoch(2, 15, math.nan, math.nan)]},
     )
-    for table in {table for claim in claims for table in claim.tables}:
-        load_table(table, ROOT / "workflow/tables")
-    for entry in claims:
-        if isinstance(entry, CurveClaim):
-            batches = recipes[entry.experiment].train.batches
-            assert batches.kind == "sentences"
-            assert entry.steps_per_epoch == math.ceil(29_000 / batches.sentences), entry.id
+    found = identify("a.csv", [ended, *candidates(b=FAR)])
+    assert (found.outcome, [one.experiment for one in found.rejected]) == ("none of these", ["b", "a"])
 
 
-def test_the_report_depends_on_the_curves_that_are_claimed() -> None:
-    claims = validate(Claims, read_yaml(CLAIMS_FILE), CLAIMS_FILE).claims
-    files = {claim.file for claim in claims if isinstance(claim, CurveClaim)}
-    assert {file for file in files if not (CURVES_DIR / file).is_file()} == set()
-    deps = read_yaml(ROOT / "dvc.yaml")["stages"]["report"]["do"]["deps"]
-    folder = CURVES_DIR.relative_to(ROOT).as_posix()
-    assert {dep for dep in deps if folder in dep} == {f"{folder}/{file}" for file in files}
+def test_candidates_for_another_log_are_left_out() -> None:
+    other = judge_curve(curve_claim(file="b.csv", tables={"t": "b"}), LOGGED, "t", [], {})
+    assert identify("a.csv", [*candidates(a=NEAR), other]).outcome == "accepted"

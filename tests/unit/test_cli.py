@@ -73,12 +73,13 @@ def test_the_help_of_a_command_has_an_example(command: str) -> None:
         (["download", "toi"], r"unknown dataset 'toi' \(did you mean toy\?\); valid: multi30k, toy"),
         (["tokenize", "toy"], r"unknown corpus 'toy'.*; valid: multi30k-words, .*toy-words"),
         (["train", "tinny-1"], r"unknown run 'tinny-1'.*; in the active table: .*; experiments: toy, tiny"),
+        (["train", "ablate-greedy-1"], r"ablate-greedy-1 is not trained, .*: python -m bleuprint train ablate-tiny-1"),
         (["score", "tiny-987"], r"runs/tiny-987/train/summary.json is missing"),  # a run of no table is a run
         (
             ["describe", "readme-1"],
             r"data/corpora/multi30k-words/manifest.json is missing; .* give both --src-vocab",
         ),
-        (["use", "defualt"], r"unknown table 'defualt' \(did you mean default\?\); valid: default, demo"),
+        (["use", "defualt"], r"unknown table 'defualt' \(did you mean default\?\); valid: ablation, default, "),
         (["readme"], r"README.md: No such file or directory"),
     ],
 )
@@ -175,6 +176,16 @@ def test_messages_go_to_stderr_and_to_the_log_of_the_stage(capsys: pytest.Captur
 
 # --- a stage ---------------------------------------------------------------------------------------------------------
 
+SUMMARY = {
+    "steps": 6,
+    "epochs": 1,
+    "stopped": "max_steps",
+    "validation_loss": 1.5,
+    "source_tokens": 60,
+    "target_tokens": 70,
+    "flops": 1e9,
+}
+
 
 @pytest.fixture
 def decoded(tmp_path: Path) -> Path:
@@ -183,7 +194,7 @@ def decoded(tmp_path: Path) -> Path:
     texts = {
         "data/raw/toy/manifest.json": "{}",
         "data/corpora/toy-words/manifest.json": "{}",
-        "runs/toy-1/train/summary.json": json.dumps({"steps": 6, "epochs": 1, "validation_loss": 1.5}),
+        "runs/toy-1/train/summary.json": json.dumps(SUMMARY),
         "runs/toy-1/train/metrics.jsonl": "",
         "runs/toy-1/train/history.csv": "epoch,step\n1,6\n",
         "runs/toy-1/decode/val.forced.txt": "der Hund\n",

@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from bleuprint.claims import CURVES_DIR
 from bleuprint.curves import (
     Curve,
     Distance,
@@ -15,6 +14,7 @@ from bleuprint.curves import (
     read_curve,
     read_history,
 )
+from bleuprint.published import CURVES_DIR
 
 
 def curve(*losses: tuple[float, float]) -> Curve:
@@ -51,12 +51,33 @@ def test_epochs_to_reach() -> None:
     assert epochs_to_reach(curve((9, 6.0)))[6.0] == 1
 
 
-def test_an_empty_loss_of_a_history_is_not_a_number(tmp_path: Path) -> None:
-    (tmp_path / "h.csv").write_text("epoch,step,train_loss,validation_loss,lr\n1,10,,4.5,0.1\n2,20,4.0,nan,0.1\n")
-    first, second = read_history(tmp_path / "h.csv", "small-1")
-    assert math.isnan(first.train_loss)
-    assert (first.epoch, first.step, first.validation_loss) == (1, 10, 4.5)
+HEADER = "epoch,step,train_loss,validation_loss,lr\n"
+
+
+@pytest.mark.parametrize("last", ["nan,nan", "4.0,nan", "inf,nan"])
+def test_a_run_that_diverged_ends_with_a_loss_that_is_not_finite(tmp_path: Path, last: str) -> None:
+    (tmp_path / "h.csv").write_text(f"{HEADER}1,10,5.0,4.5,0.1\n2,17,{last},0.1\n")
+    first, second = read_history(tmp_path / "h.csv", "small-1", diverged=True)
+    assert first == Epoch(1, 10, 5.0, 4.5)
+    assert (second.epoch, second.step) == (2, 17)
     assert math.isnan(second.validation_loss)
+
+
+@pytest.mark.parametrize(
+    ("rows", "diverged", "end"),
+    [
+        ("1,10,5.0,nan,0.1\n", False, "did not diverge"),
+        ("1,10,5.0,4.5,0.1\n2,20,inf,4.5,0.1\n", False, "did not diverge"),
+        ("1,10,nan,nan,0.1\n2,20,5.0,4.5,0.1\n", False, "did not diverge"),
+        ("1,10,nan,nan,0.1\n2,20,nan,nan,0.1\n", True, "diverged"),  # it went on
+        ("1,10,nan,nan,0.1\n2,20,5.0,4.5,0.1\n", True, "diverged"),
+        ("1,10,5.0,4.5,0.1\n", True, "diverged"),
+    ],
+)
+def test_a_loss_that_is_not_finite_elsewhere_is_refused(tmp_path: Path, rows: str, diverged: bool, end: str) -> None:
+    (tmp_path / "h.csv").write_text(HEADER + rows)
+    with pytest.raises(ValueError, match=rf"h\.csv is not of a run that {end}: .*; make it with: .* train small-1$"):
+        read_history(tmp_path / "h.csv", "small-1", diverged)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +111,7 @@ def test_a_curve_that_is_none_is_refused(tmp_path: Path, text: str | None, messa
         (b"abc\n", "is damaged"),
         (b"x,10,5.0,4.0,0.1\n", "is damaged"),
         (b"1,10,5.0,low,0.1\n", "is damaged"),
+        (b"1,10,,4.0,0.1\n", "is damaged"),
         (b"\xff\xfe\x00\n", "is damaged"),
         (b'1,10,5.0,"4.0', "is damaged"),
         (b"1,10,5.0,4.0,0.1\n3,20,5.0,4.0,0.1\n", "does not have the epochs 1, 2, 3, … in their order"),
@@ -99,4 +121,4 @@ def test_a_curve_that_is_none_is_refused(tmp_path: Path, text: str | None, messa
 def test_a_damaged_history_names_its_file_and_its_stage(tmp_path: Path, rows: bytes, message: str) -> None:
     (tmp_path / "h.csv").write_bytes(b"epoch,step,train_loss,validation_loss,lr\n" + rows)
     with pytest.raises(ValueError, match=rf"h\.csv {message}; make it with: python -m bleuprint train small-1$"):
-        read_history(tmp_path / "h.csv", "small-1")
+        read_history(tmp_path / "h.csv", "small-1", diverged=False)

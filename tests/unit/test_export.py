@@ -221,7 +221,7 @@ def test_refuses_weights_of_another_model_and_leaves_the_old_output(tmp_path: Pa
 def test_the_command_exports_a_run(tmp_path: Path) -> None:
     shutil.copy(ROOT / "params.yaml", tmp_path)
     (tmp_path / "runs/toy-1").mkdir(parents=True)
-    toy = load_params(ROOT / "params.yaml").experiments["toy"].model
+    toy = load_params(ROOT / "params.yaml").recipes["toy"].model
     assert isinstance(toy, TransformerModel)
     run = make_run(tmp_path / "runs/toy-1", toy)
     (tmp_path / "data/corpora").mkdir(parents=True)

@@ -109,7 +109,7 @@ MISTAKES: list[tuple[str, Any, str]] = [
         "experimentz",
         {},
         "experimentz is not a known key (did you mean experiments?); "
-        "valid: table, inputs, runs, machine, scoring, datasets, corpora, experiments",
+        "valid: table, inputs, trainings, runs, machine, scoring, datasets, corpora, experiments",
     ),
 ]
 
@@ -147,6 +147,79 @@ def test_several_mistakes_have_a_line_each(original: dict[str, Any]) -> None:
 def test_nothing_is_coerced(original: dict[str, Any], key: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"{key.replace('/', '.')} is {value!r}: it should be a valid"):
         validate(Params, changed(original, key, value), FILE)
+
+
+# --- weights of another experiment -----------------------------------------------------------------------------------
+
+GREEDY = {
+    "search": "greedy",
+    "beam": 1,
+    "length_penalty": {"kind": "length", "alpha": 0.0},
+    "max_extra_tokens": 50,
+    "max_batch_tokens": 4096,
+    "forced": "averaged",
+}
+
+
+def reusing(data: dict[str, Any], weights: str, **more: Any) -> dict[str, Any]:
+    """Return a copy with an experiment `toy-greedy` of the weights named, and with others."""
+    experiment = {"weights": weights, "average": {"last": 2}, "decode": GREEDY}
+    experiments = {**data["experiments"], "toy-greedy": {**experiment, **more}}
+    return changed(data, "experiments", experiments)
+
+
+def test_an_experiment_with_weights_has_its_own_average_and_decode_and_nothing_else(original: dict[str, Any]) -> None:
+    params = validate(Params, reusing(original, "toy"), FILE)
+    recipe, toy = params.recipes["toy-greedy"], params.recipes["toy"]
+    assert (recipe.average.last, recipe.decode.search) == (2, "greedy")
+    assert recipe.model_copy(update={"average": toy.average, "decode": toy.decode}) == toy
+    assert params.run_named("toy-greedy-2").model_dump() == {
+        **params.run_named("toy-2").model_dump(),
+        "experiment": "toy-greedy",
+        "recipe": "toy",
+        "trained": "toy-2",
+    }
+    assert (params.run_named("toy-2").recipe, params.run_named("toy-2").trained) == ("toy", "toy-2")
+
+
+def test_only_a_run_with_weights_of_its_own_is_trained(original: dict[str, Any]) -> None:
+    params = validate(Params, reusing(original, "toy"), FILE)
+    assert params.training_named("toy-2").model_dump().items() <= params.run_named("toy-2").model_dump().items()
+    message = "toy-greedy-2 is not trained, it has the weights of toy-2; .* python -m bleuprint train toy-2"
+    with pytest.raises(ValueError, match=message):
+        params.training_named("toy-greedy-2")
+
+
+@pytest.mark.parametrize(
+    ("weights", "more", "message"),
+    [
+        ("toi", {}, "experiments.toy-greedy.weights: unknown experiment 'toi' (did you mean toy?); valid: toy, tiny, "),
+        ("toy-1", {}, "experiments.toy-greedy.weights: unknown experiment 'toy-1' (did you mean toy?); valid: toy, "),
+        ("toy-greedy", {}, "experiments.toy-greedy.weights: toy-greedy is not trained, it has `weights` itself"),
+        ("toy", {"corpus": "toy-words"}, "experiments.toy-greedy.corpus is not a known key; valid in"),
+        ("toy", {"decode": REMOVE}, "experiments.toy-greedy.decode is missing"),
+        ("toy", {"decode": GREEDY | {"beam": 0}}, "experiments.toy-greedy.decode.beam is 0: it should be greater than"),
+        ("toy", {"average": {"last": 4}}, "experiments.toy-greedy: average.last 4 is more than train.keep_last 3"),
+    ],
+)
+def test_mistakes_in_weights_are_named(
+    original: dict[str, Any], weights: str, more: dict[str, Any], message: str
+) -> None:
+    data = reusing(original, weights, **more)
+    data["experiments"]["toy-greedy"] = {k: v for k, v in data["experiments"]["toy-greedy"].items() if v is not REMOVE}
+    with pytest.raises(ValueError, match="^" + re.escape(f"params.yaml: {message}")) as caught:
+        validate(Params, data, FILE)
+    assert "\n" not in str(caught.value)
+
+
+def test_weights_of_weights_are_refused(original: dict[str, Any]) -> None:
+    data = reusing(original, "toy")
+    data["experiments"]["toy-again"] = {**data["experiments"]["toy-greedy"], "weights": "toy-greedy"}
+    message = "experiments.toy-again.weights: toy-greedy is not trained, it has `weights` itself"
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        validate(Params, data, FILE)
+    assert "valid: toy, tiny" in str(caught.value)
+    assert "toy-again," not in str(caught.value)
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
@@ -203,7 +276,7 @@ def test_an_unknown_run_lists_runs_and_experiments(name: str) -> None:
     assert str(caught.value).endswith(f"experiments: {', '.join(params.experiments)}")
 
 
-@pytest.mark.parametrize("key", ["runs", "inputs/corpora", "inputs/datasets"])
+@pytest.mark.parametrize("key", ["runs", "trainings", "inputs/corpora", "inputs/datasets"])
 def test_runs_and_inputs_that_do_not_follow_from_the_table_say_how_to_mend_it(
     original: dict[str, Any], key: str
 ) -> None:

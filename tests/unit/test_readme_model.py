@@ -25,7 +25,7 @@ from bleuprint.tokenizers import BOS, EOS, PAD
 from bleuprint.updates import batch_loss, prepare
 
 PARAMS = load_params(ROOT / "params.yaml")
-README = PARAMS.experiments["readme"]
+README = PARAMS.recipes["readme"]
 HEADS = 8
 HIDDEN_SCORE = -10_000.0
 EPS = 1e-12

@@ -18,9 +18,11 @@ from bleuprint.params import (
     TokenBatches,
     TransformerModel,
     load_params,
+    load_table,
 )
 
-PARAMS = load_params(Path(__file__).parents[2] / "params.yaml")
+ROOT = Path(__file__).parents[2]
+PARAMS = load_params(ROOT / "params.yaml")
 EN_DE, DE_EN = "multi30k-words", "multi30k-words-de-en"
 
 
@@ -53,7 +55,7 @@ README = {"readme": 1e-5, "readme-lr1e-1": 0.1}
 
 @pytest.mark.parametrize("name", LOGGED)
 def test_a_logged_run_is_the_one_that_was_logged(name: str) -> None:
-    experiment, facts = PARAMS.experiments[name], LOGGED[name]
+    experiment, facts = PARAMS.recipes[name], LOGGED[name]
     model, train = experiment.model, experiment.train
     assert isinstance(model, HyunwoongkoModel)
     assert isinstance(train.batches, SentenceBatches)
@@ -76,11 +78,11 @@ def test_a_logged_run_is_the_one_that_was_logged(name: str) -> None:
 
 @pytest.mark.parametrize("name", README)
 def test_the_readmes_own_configuration(name: str) -> None:
-    model, train = PARAMS.experiments[name].model, PARAMS.experiments[name].train
+    model, train = PARAMS.recipes[name].model, PARAMS.recipes[name].train
     assert isinstance(model, TransformerModel)
     assert isinstance(train.batches, SentenceBatches)
     assert isinstance(train.schedule, PlateauSchedule)
-    assert PARAMS.experiments[name].corpus == EN_DE
+    assert PARAMS.recipes[name].corpus == EN_DE
     assert (model.norm, model.d_model, model.d_ff, model.n_heads, model.n_layers) == ("post", 512, 2048, 8, 6)
     assert (model.embedding_dropout, model.residual_dropout, model.ffn_dropout) == (0.1, 0.1, 0.1)
     assert model.attention_dropout == 0.0
@@ -93,7 +95,7 @@ def test_the_readmes_own_configuration(name: str) -> None:
 @pytest.mark.parametrize("name", [*LOGGED, *README])
 def test_what_all_of_that_repository_share(name: str) -> None:
     """The plateau is first stepped at epoch 102; the loss of an epoch is the mean of its batches' means."""
-    train = PARAMS.experiments[name].train
+    train = PARAMS.recipes[name].train
     assert isinstance(train.batches, SentenceBatches)
     assert isinstance(train.schedule, PlateauSchedule)
     assert (train.schedule.factor, train.schedule.patience_epochs, train.schedule.warmup_epochs) == (0.9, 10, 101)
@@ -101,12 +103,29 @@ def test_what_all_of_that_repository_share(name: str) -> None:
     assert (train.label_smoothing, train.epoch_loss) == (0.0, "batches")
     assert (train.batches.sort_by, train.batches.validation_sort_by) == ("none", "interleaved")
     assert (train.batches.drop_last, train.batches.batches_per_step) == (False, 1)
-    assert PARAMS.experiments[name].average.last == 1
+    assert PARAMS.recipes[name].average.last == 1
+
+
+@pytest.mark.parametrize("name", ["readme", "published"])
+def test_the_full_run_is_the_same_recipe_for_a_thousand_epochs(name: str) -> None:
+    """All that may differ: how long, how many ends of epochs are kept and decoded, how often the state is saved."""
+    short, full = PARAMS.recipes[name].model_dump(), PARAMS.recipes[f"{name}-full"].model_dump()
+    for key in ("max_steps", "keep_last", "checkpoint_every_steps"):
+        del short["train"][key]
+    found = [full["train"].pop(key) for key in ("max_steps", "keep_last", "checkpoint_every_steps")]
+    forced = full["decode"].pop("forced"), short["decode"].pop("forced")
+    assert short == full
+    assert (found, forced) == ([1000 * 227, 1, 1000 * 227], ("averaged", "epochs"))
+
+
+def test_the_table_full_has_three_seeds_of_each() -> None:
+    runs = load_table("full", ROOT / "workflow/tables").runs
+    assert set(runs) == {f"{name}-full-{seed}" for name in ("readme", "published") for seed in (1, 2, 3)}
 
 
 @pytest.mark.parametrize(("name", "form"), [("pitau", "coded"), ("preln", "written")])
 def test_pi_taus_recipe(name: str, form: str) -> None:
-    experiment = PARAMS.experiments[name]
+    experiment = PARAMS.recipes[name]
     model, train = experiment.model, experiment.train
     assert isinstance(model, PitauModel)
     assert isinstance(train.batches, SentenceBatches)
@@ -122,7 +141,7 @@ def test_pi_taus_recipe(name: str, form: str) -> None:
 
 def test_the_papers_recipe() -> None:
     """Vaswani et al. 2017, base, with the deviations that params.yaml names."""
-    experiment = PARAMS.experiments["paper"]
+    experiment = PARAMS.recipes["paper"]
     model, train, decode = experiment.model, experiment.train, experiment.decode
     assert isinstance(model, TransformerModel)
     assert (model.norm, model.d_model, model.d_ff, model.n_heads, model.n_layers) == ("post", 512, 2048, 8, 6)
@@ -139,7 +158,7 @@ def test_the_papers_recipe() -> None:
 
 def test_the_anchors_recipe() -> None:
     """Wu et al. 2021, Transformer-Tiny (CLAIMS 4)."""
-    experiment = PARAMS.experiments["tiny"]
+    experiment = PARAMS.recipes["tiny"]
     model, train = experiment.model, experiment.train
     assert isinstance(model, TransformerModel)
     assert (model.d_model, model.d_ff, model.n_heads, model.n_layers) == (128, 256, 4, 4)

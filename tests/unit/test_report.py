@@ -2,49 +2,74 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 from xml.etree import ElementTree
 
 import pytest
 
-from bleuprint.claims import ValueClaim, Verdict, load_claims
+from bleuprint.claims import Verdict, judge
 from bleuprint.figures import bleu_chart, loss_chart, render_svg
+from bleuprint.forensics import shown
 from bleuprint.markdown import code, escape, markdown_table
-from bleuprint.params import Run, Splits
+from bleuprint.params import Comparison, Run, Scoring, Splits
+from bleuprint.published import ValueClaim, load_claims
 from bleuprint.report import BEGIN, END, readme_block, update_readme, write_report
-from bleuprint.scoring import LegacyScore, MetricName, Result, Score, write_json
-from bleuprint.sections import shown
+from bleuprint.scoring import LegacyScore, MetricName, Result, Score, Tokens, write_json
 
 RUNS = {
     name: Run(
-        experiment=name[:-2], seed=int(name[-1]), dataset="text", corpus=f"{name[:-2]}-words", model="transformer"
+        experiment=name[:-2],
+        seed=int(name[-1]),
+        dataset="text",
+        corpus=f"{name[:-2]}-words",
+        model="transformer",
+        recipe=name[:-2],
+        trained=name,
     )
     for name in ("small-1", "other-1")
 }
-SECOND = {**RUNS, "small-2": RUNS["small-1"].model_copy(update={"seed": 2})}
+SECOND = {**RUNS, "small-2": RUNS["small-1"].model_copy(update={"seed": 2, "trained": "small-2"})}
 SPLITS = {
     name: Splits(train="train", validation="val", tests=("day", "night")) for name in ("small", "other", "absent")
 }
 CLAIMS = """
 claims:
-  - {kind: value, id: a, tables: [t], who: "A|B <b>", text: "*bold* _x_", value: 40.5, unit: BLEU, metric: bleu_lc_tok,
-     split: day, source: "https://example.org/a_b", experiment: small, comparable: true, tolerance: 0.5, steps: 9000,
+  - {kind: value, id: a, tables: {t: small}, who: "A|B <b>", text: "*bold* _x_", value: 40.5, unit: BLEU,
+     metric: bleu_lc_tok, split: day, source: "https://example.org/a_b", comparable: true, tolerance: 0.5, steps: 9000,
      parameters: 2647040, note: "See [this](that)."}
-  - {kind: value, id: b, tables: [t], who: C, text: t, value: 26.4, unit: legacy score, metric: legacy_score,
-     split: val, source: s, experiment: null, comparable: false, tolerance: null, steps: null,
+  - {kind: value, id: b, tables: {t: null}, who: C, text: t, value: 26.4, unit: legacy score, metric: legacy_score,
+     split: val, source: s, comparable: false, tolerance: null, steps: null,
      parameters: null, note: "Not BLEU."}
-  - {kind: value, id: c, tables: [t], who: C, text: l, value: 3.2, unit: nats, metric: train_loss, split: train,
-     source: s, experiment: other, comparable: true, tolerance: 0.1, steps: 9000, parameters: null, note: "Low."}
-  - {kind: curve, id: d, tables: [t, curves], who: C, text: first, file: log.csv, experiment: small, source: s,
+  - {kind: value, id: c, tables: {t: other}, who: C, text: l, value: 3.2, unit: nats, metric: train_loss, split: train,
+     source: s, comparable: true, tolerance: 0.1, steps: 9000, parameters: null, note: "Low."}
+  - {kind: curve, id: d, tables: {t: small, curves: small}, who: C, text: first, file: log.csv, source: s,
      median_tolerance: 0.06, max_tolerance: 0.12, steps_per_epoch: 10, parameters: 7, note: "Of [it](there)."}
-  - {kind: curve, id: e, tables: [t], who: C, text: second, file: log.csv, experiment: other, source: s,
+  - {kind: curve, id: e, tables: {t: other}, who: C, text: second, file: log.csv, source: s,
      median_tolerance: 0.06, max_tolerance: 0.12, steps_per_epoch: 10, parameters: null, note: "Counter-example."}
-  - {kind: curve, id: f, tables: [t, absent], who: C, text: third, file: log.csv, experiment: absent, source: s,
+  - {kind: curve, id: f, tables: {t: absent, absent: absent}, who: C, text: third, file: log.csv, source: s,
      median_tolerance: 0.06, max_tolerance: 0.12, steps_per_epoch: 10, parameters: null, note: "Not run."}
 """
+COUNTS = """
+  - {kind: count, id: g, tables: {t: small}, who: C, text: size, value: 2649040, unit: parameters, metric: parameters,
+     source: s, tolerance: 2050, parameters: 2649040, note: "Two types."}
+  - {kind: count, id: h, tables: {t: other}, who: C, text: file, value: 10.5, unit: MB, metric: model_size,
+     source: s, tolerance: 0.1, parameters: null, note: "Of KiB."}
+"""
+EVIDENCE = """
+evidence:
+  - {id: told, tables: [t], title: "The *history*", says: "It [says] so.", follows: "So it was.", logs: [],
+     where: [{text: "a_ page", url: "https://example.org/__a"}, {text: rules, url: "#verdicts"}]}
+  - {id: elsewhere, tables: [u], title: Other, says: Nothing., follows: None., logs: [], where: [{text: p, url: u}]}
+  - {id: curves, tables: [t], title: Curves, says: "All were run.", follows: null, logs: [log.csv],
+     where: [{text: p, url: u}]}
+consequences:
+  - {id: one, tables: [t], claim: a, log: log.csv, always: "In any case.", otherwise: "Nobody knows.", readings:
+     [{experiments: [small], text: "The small."}, {experiments: [small, other], text: "One of two."}]}
+"""
 LOG = "epoch,train_loss,val_loss,legacy_score\n1,6.5,5.5,0.5\n2,5.5,5.0,1.5\n3,5.0,4.5,2.5\n"
+REFERENCE = "ein hund rennt schnell über die grüne wiese"
 HISTORIES = {"small-1": ((6.53, 5.52), (5.54, 5.01)), "small-2": ((6.57, 5.5), (5.5, 4.97)), "other-1": ((5.5, 4.5),)}
 
 
@@ -53,17 +78,22 @@ def score(value: float) -> Score:
 
 
 def result(name: str, cased: bool, loss: float | None = 1.5) -> Result:
+    """Return the result of a run; one without a validation loss has diverged."""
     names: tuple[MetricName, ...] = ("bleu_lc_tok", "bleu_13a_lc", "chrf", "bleu_13a")
     scores: dict[MetricName, Score] = {metric: score(40.0 + i) for i, metric in enumerate(names[: 4 if cased else 3])}
     return Result(
         run=name,
         experiment=name[:-2],
         seed=int(name[-1]),
+        trained=name,
         corpus=f"{name[:-2]}-words",
         parameters=2_647_040,
         steps=10 * len(HISTORIES[name]),
         epochs=len(HISTORIES[name]),
+        stopped="patience" if loss else "diverged",
         validation_loss=loss,
+        tokens=Tokens(source=12_345, target=23_456),
+        flops=3.21e15,
         test_sets={"day": scores, "night": scores},
         legacy_score=LegacyScore(split="val", score=12.345, epochs={1: 0.75}),
         data={},
@@ -79,24 +109,52 @@ def project(tmp_path: Path) -> Path:
         rows = [f"{epoch},{10 * epoch},{train},{val},0.1" for epoch, (train, val) in enumerate(losses, 1)]
         (tmp_path / f"{name}.csv").write_text("\n".join(["epoch,step,train_loss,validation_loss,lr", *rows]) + "\n")
     (tmp_path / "claims.yaml").write_text(CLAIMS)
+    (tmp_path / "evidence.yaml").write_text(EVIDENCE)
     (tmp_path / "log.csv").write_text(LOG)
     return tmp_path
 
 
-def report(project: Path, table: str = "t", out: str = "reports/t", runs: Mapping[str, Run] = RUNS) -> str:
-    results, histories = ({name: project / f"{name}.{ext}" for name in runs} for ext in ("json", "csv"))
+def report(
+    project: Path,
+    table: str = "t",
+    out: str = "reports/t",
+    runs: Mapping[str, Run] = RUNS,
+    comparisons: Sequence[Comparison] = (),
+) -> str:
     write_report(
         table,
         "A *title*",
         runs,
+        comparisons,
+        Scoring(bootstrap_resamples=100, bootstrap_seed=12345),
         splits=SPLITS,
-        results=results,
-        histories=histories,
+        results={name: project / f"{name}.json" for name in runs},
+        provenances={name: project / f"{name}.provenance.json" for name in runs},
+        histories={name: project / f"{run.trained}.csv" for name, run in runs.items()},
+        decoded={name: project / f"{name}.texts" for name in runs},
         out=project / out,
         claims_file=project / "claims.yaml",
+        evidence_file=project / "evidence.yaml",
         curves_dir=project,
     )
     return (project / out / "results.md").read_text(encoding="utf-8")
+
+
+def decode(project: Path, run: str, *hypotheses: str, hours: float | None = 1.5) -> None:
+    """Write what decoding leaves of both test sets, the reference being 40 times one sentence, and a provenance."""
+    (project / f"{run}.texts").mkdir()
+    for test in ("day", "night"):
+        for kind, lines in (("hyp", hypotheses), ("ref", [REFERENCE])):
+            (project / f"{run}.texts/{test}.{kind}.lc-tok.txt").write_text("\n".join(lines * (40 // len(lines))) + "\n")
+    training = {"seconds": None if hours is None else 3600 * hours}
+    write_json(project / f"{run}.provenance.json", {"run": run, "training": training})
+
+
+def diverge(project: Path) -> None:
+    """Let the run small-1 end in its second epoch, at a loss that is not finite."""
+    write_json(project / "small-1.json", result("small-1", False, loss=None).model_dump())
+    rows = ["epoch,step,train_loss,validation_loss,lr", "1,10,6.53,5.52,0.1", "2,20,nan,nan,0.1"]
+    (project / "small-1.csv").write_text("\n".join(rows) + "\n")
 
 
 def table_below(text: str, start: str) -> list[list[str]]:
@@ -131,6 +189,20 @@ def test_claims_stand_beside_measurements_with_verdicts(project: Path) -> None:
     assert "- Curve `log.csv` beside `small`: Of \\[it\\](there). Source: s.\n" in text
 
 
+def test_counts_stand_beside_claims_without_a_split_or_updates(project: Path) -> None:
+    (project / "claims.yaml").write_text(CLAIMS + COUNTS)
+    write_json(project / "small-2.json", result("small-2", cased=False).model_dump())
+    text = report(project, runs=SECOND)
+    bleu, size = "40.00 (`bleu_lc_tok`, `day`)", "2,647,040"
+    assert table_below(text, "Claim |")[-2:] == [
+        ["C: size", "2,649,040 (`parameters`)", size, bleu, f"2,649,040 / {size}", "1, 2", "20 of —", "**reproduced**"],
+        ["C: file", "10.5 (`model_size`)", "10.34", bleu, f"— / {size}", "1", "10 of —", "**not reproduced**"],
+    ]
+    assert "- 2,649,040 (`parameters`) beside `small`: Two types. Source: s.\n" in text
+    assert "(here: 0.1 MB, 2,050 parameters)" in text
+    assert {"`parameters`", "`model_size`"} <= {row[0] for row in table_below(text, "Metric")}
+
+
 def test_bleu_beside_a_claim_is_of_its_own_test_set(project: Path) -> None:
     (project / "claims.yaml").write_text(CLAIMS.replace("split: day", "split: night"))
     assert table_below(report(project), "Claim |")[0][3] == "40.00 (`bleu_lc_tok`, `night`)"
@@ -153,7 +225,10 @@ def test_curves_stand_beside_each_other_by_epoch(project: Path) -> None:
         ["`log.csv`", "`other`", "1", "1 of 3", "1.000 (≤ 0.06)", "1.000 (≤ 0.12)", "**not reproduced**"],
         ["`log.csv`", "`absent`", "—", "— of 3", "—", "—", "**not run**"],
     ]
-    assert "\n- `log.csv`: accepted so far: `small`; rejected: `other`; not run: `absent`.\n" in text
+    assert (
+        "\n- `log.csv`: **open**; accepted so far: `small` (median 0.025, largest 0.040; 2 of 3 epochs); "
+        "rejected: `other` (median 1.000, largest 1.000; 1 of 3 epochs); not run: `absent`.\n"
+    ) in text
     assert table_below(text.partition("### `log.csv` beside `small`")[2], "Epoch") == [
         ["1", "6.500 / 5.500", "6.530 / 5.520", "+0.030 / +0.020", "0.50 / 0.75"],
         ["2", "5.500 / 5.000", "5.540 / 5.010", "+0.040 / +0.010", "1.50 / —"],
@@ -163,9 +238,68 @@ def test_curves_stand_beside_each_other_by_epoch(project: Path) -> None:
 
 
 def test_a_candidate_without_a_distance_is_not_the_nearest(project: Path) -> None:
-    """`other`, far off, is rejected as `small` is, which has a loss that is not finite."""
-    (project / "small-1.csv").write_text("epoch,step,train_loss,validation_loss,lr\n1,10,,5.5,0.1\n2,20,5.5,5.0,0.1\n")
-    assert "`log.csv`: rejected: `other`, `small`; not run: `absent`.\n" in report(project)
+    """`other`, far off, is rejected as `small` is, which has diverged."""
+    diverge(project)
+    rejected = "`other` (median 1.000, largest 1.000; 1 of 3 epochs), `small` (diverged)"
+    assert f"`log.csv`: **open**; rejected: {rejected}; not run: `absent`.\n" in report(project)
+
+
+def known(text: str) -> list[str]:
+    """Return the paragraphs of the section on how we know."""
+    return text.partition("## How we know\n\n")[2].partition("\n\n## ")[0].split("\n\n")
+
+
+def test_the_chain_of_evidence_is_printed_with_its_places(project: Path) -> None:
+    first, title, *_ = known(report(project))
+    assert first.splitlines() == [
+        "1. **The \\*history\\*.** It \\[says\\] so. *What follows:* So it was. "
+        "*Where to look:* [a\\_ page](https://example.org/__a); [rules](#verdicts).",
+        "2. **Curves.** All were run. *What follows:* logs by outcome: open 1; "
+        "[logs, candidates and distances](#curves). *Where to look:* [p](u).",
+    ]
+    assert title == "### What follows for 40.5 (`bleu_lc_tok`, `day`)"
+    assert "How we know" not in report(project, table="other")
+
+
+SMALL = "`small` (median 0.025, largest 0.040; 2 of 3 epochs)"
+OTHER = "`other` (median 1.000, largest 1.000; 1 of 3 epochs)"
+EXACT = "`other` (median 0.000, largest 0.000; 1 of 3 epochs)"
+ENDED = "`small` (diverged)"
+NOT_RUN = "not run: `absent`"
+ONLY = "the only accepted candidate of 2"
+
+
+@pytest.mark.parametrize(
+    ("absent", "losses", "drawn"),
+    [
+        (True, "5.5,4.5", f"**open**; accepted so far: {SMALL}; rejected: {OTHER}; {NOT_RUN}. So far: The small."),
+        (False, "5.5,4.5", f"**identified**: {SMALL}, {ONLY}; rejected: {OTHER}. The small."),
+        (False, "6.5,5.5", f"**more than one candidate accepted**: {EXACT}, {SMALL}. One of two."),
+        (False, None, f"**identified**: {EXACT}, {ONLY}; rejected: {ENDED}. One of two."),
+    ],
+)  # fmt: skip
+def test_what_follows_for_a_claim_comes_from_the_runs(
+    project: Path, absent: bool, losses: str | None, drawn: str
+) -> None:
+    """Other losses, other text: nothing of it is written in evidence.yaml."""
+    if not absent:
+        (project / "claims.yaml").write_text(CLAIMS[: CLAIMS.index("  - {kind: curve, id: f")])
+    if losses is None:
+        diverge(project)
+    rows = ["epoch,step,train_loss,validation_loss,lr", f"1,10,{losses or '6.5,5.5'},0.1"]
+    (project / "other-1.csv").write_text("\n".join(rows) + "\n")
+    *_, always, rerun, who = known(report(project))
+    assert always == "In any case."
+    assert rerun.startswith("Beside `small`: " + ("— after" if losses is None else "40.00 [38.75, 41.25] after 20 of"))
+    assert who == f"Who drew `log.csv`: {drawn}"
+
+
+def test_where_no_candidate_is_accepted_nobody_knows(project: Path) -> None:
+    (project / "claims.yaml").write_text(CLAIMS[: CLAIMS.index("  - {kind: curve, id: f")])
+    diverge(project)
+    assert known(report(project))[-1] == (
+        f"Who drew `log.csv`: **none of these**; rejected: {OTHER}, {ENDED}. Nobody knows."
+    )
 
 
 def test_one_seed_too_far_off_is_shown_with_its_bound(project: Path) -> None:
@@ -195,6 +329,75 @@ def test_seeds_are_averaged(project: Path) -> None:
     assert "| 1 | 6.500 / 5.500 | 6.550 / 5.510 |" in text
 
 
+def test_seeds_share_a_row_and_stand_alone_further_down(project: Path) -> None:
+    assert "Single runs" not in report(project)
+    other = result("small-2", cased=False)
+    other.test_sets["day"]["bleu_lc_tok"] = score(42.0)
+    write_json(project / "small-2.json", other.model_dump())
+    text = report(project, runs=SECOND)
+    first, *_, last = table_below(text, "Run")
+    assert (first[0], last[0]) == ("`small`, 2 seeds", "`other-1`")
+    assert first[7] == "41.00 (sd 1.41) [28.29, 53.71]"
+    assert "Student's 95 % interval" in text.partition(END)[0]
+    single = table_below(text.partition("## Single runs")[2], "Run")
+    assert [row[0] for row in single] == ["`small-1`", "`small-1`", "`small-2`", "`small-2`"]
+    assert single[2][7] == "42.00 [40.75, 43.25]"
+    svg = (project / "reports/t/figures/bleu.svg").read_text(encoding="utf-8")
+    assert len(re.findall(r'aria-roledescription="point"', svg)) == 2 * (2 + 2), "means of both, and two rings"
+
+
+# --- weights of another run, comparisons ------------------------------------------------------------------------------
+
+GREEDY = {"small-greedy-1": RUNS["small-1"].model_copy(update={"experiment": "small-greedy"})}
+
+
+def test_a_training_of_several_runs_stands_and_is_drawn_once(project: Path) -> None:
+    again = result("small-1", cased=False).model_copy(update={"run": "small-greedy-1", "experiment": "small-greedy"})
+    write_json(project / "small-greedy-1.json", again.model_dump())
+    text = report(project, table="other", out="reports/t", runs=RUNS | GREEDY)
+    assert [row[0] for row in table_below(text, "Run")][-2:] == ["`small-greedy-1`"] * 2
+    assert "decoded in another way: `small-greedy-1` those of `small-1`." in text.partition(END)[0]
+    assert [row[0] for row in table_below(text.partition("## Trainings")[2], "Run")] == ["`small-1`", "`other-1`"]
+    svg = (project / "reports/t/figures/loss.svg").read_text(encoding="utf-8")
+    assert len(re.findall(r'aria-roledescription="line mark"', svg)) == 4
+    assert "small-greedy" not in svg
+
+
+def test_comparisons_have_a_section_and_a_figure_only_where_they_are_declared(project: Path) -> None:
+    decode(project, "small-1", "ein hund rennt", REFERENCE, hours=0.25)
+    decode(project, "other-1", "ein hund rennt schnell über die wiese", REFERENCE)
+    comparisons = [Comparison(baseline="small", experiments=("other",))]
+    text = report(project, comparisons=comparisons)
+    section = text.partition("## Comparisons")[2].partition("\n## ")[0]
+    rows = table_below(section, "Experiment")
+    assert [row[:4] for row in rows] == [
+        ["`small`", "1", "`day`", "40.00"], ["`small`", "1", "`night`", "40.00"],
+        ["`other`", "1", "`day`", "40.00"], ["`other`", "1", "`night`", "40.00"],
+    ]  # fmt: skip
+    assert [row[4:7] for row in rows[:2]] == [["—"] * 3] * 2
+    assert rows[2][4].startswith("+")
+    assert re.fullmatch(r"\[\+\d+\.\d\d, \+\d+\.\d\d\]", rows[2][5])
+    assert rows[2][6] == "0.010", "1 / 101"
+    assert [row[7:] for row in rows[1:3]] == [["0.25", "3.21e+15"], ["1.50", "3.21e+15"]]
+    assert "Differences tested here: 2." in section
+    svg = (project / "reports/t/figures/ablation.svg").read_text(encoding="utf-8")
+    ElementTree.fromstring(svg)
+    assert len(re.findall(r'aria-roledescription="point"', svg)) == 2
+    assert "other − small" in svg
+    assert "](figures/ablation.svg)" in text
+    assert "Comparisons" not in report(project)
+    assert not (project / "reports/t/figures/ablation.svg").exists(), "of the report before"
+
+
+def test_a_training_time_that_is_not_known_is_a_dash(project: Path) -> None:
+    decode(project, "small-1", REFERENCE)
+    decode(project, "other-1", REFERENCE, hours=None)
+    text = report(project, comparisons=[Comparison(baseline="other", experiments=("small",))])
+    first, _, third, _ = table_below(text.partition("## Comparisons")[2], "Experiment")
+    assert (first[7], third[7]) == ("—", "1.50")
+    assert third[4:7] == ["+0.00", "[+0.00, +0.00]", "—"], "the same texts"
+
+
 def test_every_run_and_test_set_has_a_row(project: Path) -> None:
     rows = table_below(report(project), "Run")
     assert [(row[0], row[6]) for row in rows] == [
@@ -219,11 +422,36 @@ def test_all_tables_have_as_many_cells_as_their_header(project: Path) -> None:
             assert len({len(cells(line)) for line in block.splitlines()}) == 1, block
 
 
-def test_a_diverged_run_says_so(project: Path) -> None:
-    write_json(project / "small-1.json", result("small-1", False, loss=None).model_dump())
+def test_a_run_that_diverged_says_so_and_is_drawn_up_to_there(project: Path) -> None:
+    diverge(project)
     text = report(project)
-    assert "| 20 | diverged | 12.35 (`val`) | `day` |" in text
-    assert "**diverged**" in text
+    assert "| 20 (diverged) | — | 12.35 (`val`) | `day` |" in text
+    first, *_, curve, _, _ = table_below(text, "Claim |")
+    assert (first[2], first[5:]) == ("—", ["1", "20 of 9,000", "**diverged**"])
+    assert (curve[2], curve[5:]) == ("—", ["1", "20 of 30", "**diverged**"])
+    assert table_below(text.partition("### `log.csv` beside `small`")[2], "Epoch")[-1][0] == "1", "the whole one"
+    assert table_below(text.partition("## Trainings")[2], "Run")[0][1] == "`diverged`"
+    for name in ("loss", "curves"):
+        assert "NaN" not in (project / "reports/t/figures" / f"{name}.svg").read_text(encoding="utf-8")
+
+
+def test_a_run_that_diverged_in_its_first_epoch_is_reported(project: Path) -> None:
+    diverge(project)
+    ended = result("small-1", False, loss=None).model_copy(update={"steps": 3, "epochs": 1})
+    write_json(project / "small-1.json", ended.model_dump())
+    (project / "small-1.csv").write_text("epoch,step,train_loss,validation_loss,lr\n1,3,inf,nan,0.1\n")
+    text = report(project, runs={"small-1": RUNS["small-1"]})
+    assert "curves.svg" not in text
+    assert "| 3 (diverged) | — |" in text
+    assert "rejected: `small` (diverged); not run: `other`, `absent`" in text
+
+
+def test_trainings_say_why_they_ended_and_what_they_cost(project: Path) -> None:
+    rows = table_below(report(project).partition("## Trainings")[2], "Run")
+    assert rows == [
+        ["`small-1`", "`patience`", "2", "20", "12,345", "23,456", "3.21e+15"],
+        ["`other-1`", "`patience`", "1", "10", "12,345", "23,456", "3.21e+15"],
+    ]
 
 
 def test_a_table_without_claims_says_so(project: Path) -> None:
@@ -263,11 +491,7 @@ def test_figures_are_whole_need_no_network_and_are_linked(project: Path) -> None
 
 
 def test_loss_figure_draws_a_line_per_run_and_kind_and_leaves_gaps_out(project: Path) -> None:
-    rows = ["epoch,step,train_loss,validation_loss,lr", "1,10,5.5,4.5,0.1", "2,20,,3.5,0.1", "3,30,4.0,nan,0.1"]
-    write_json(
-        project / "small-1.json", result("small-1", False).model_copy(update={"steps": 30, "epochs": 3}).model_dump()
-    )
-    (project / "small-1.csv").write_text("\n".join(rows) + "\n")
+    diverge(project)
     report(project, table="other", out="reports/t")
     svg = (project / "reports" / "t" / "figures" / "loss.svg").read_text(encoding="utf-8")
     assert len(re.findall(r'aria-roledescription="line mark"', svg)) == 4
@@ -278,8 +502,9 @@ def test_loss_figure_draws_a_line_per_run_and_kind_and_leaves_gaps_out(project: 
 
 
 def test_bleu_figure_ticks_the_claim_of_its_own_experiment(project: Path) -> None:
-    claims = [claim for claim in load_claims("t", project / "claims.yaml") if isinstance(claim, ValueClaim)]
-    svg = render_svg(bleu_chart([result(name, False) for name in RUNS], claims))
+    results = [result(name, False) for name in RUNS]
+    first = next(claim for claim in load_claims("t", project / "claims.yaml") if isinstance(claim, ValueClaim))
+    svg = render_svg(bleu_chart(results, [judge(first, "t", results, {"small-1": []})]))
     assert len(re.findall(r'aria-roledescription="tick"', svg)) == 1
     assert len(re.findall(r'aria-roledescription="point"', svg)) == 4
     assert "claimed: 40.5" in svg
@@ -316,7 +541,8 @@ def test_curve_figure_is_there_only_where_a_published_curve_was_rerun(project: P
         ("other-1.csv", "epoch,step,train_loss,validation_loss,lr\n", r"other-1\.csv has no epoch; .* train other-1"),
         ("other-1.csv", "", r"other-1\.csv has no column epoch, step, train_loss, validation_loss"),
         ("log.csv", None, r"claim d: .*log\.csv is missing; there are: other-1\.csv, small-1\.csv, small-2\.csv"),
-        ("claims.yaml", CLAIMS.replace("absent, so", "smal, so"), r"claim f: unknown experiment 'smal'"),
+        ("evidence.yaml", EVIDENCE.replace("claim: a", "claim: z"), r"evidence one: unknown claim 'z'; valid: a, b, c"),
+        ("claims.yaml", CLAIMS.replace("absent: absent", "absent: smal"), r"claim f: unknown experiment 'smal'"),
     ],
 )
 def test_inputs_that_are_missing_or_malformed_are_named(
@@ -333,7 +559,18 @@ def test_inputs_that_are_missing_or_malformed_are_named(
 
 def test_the_result_of_another_run_is_refused(project: Path) -> None:
     (project / "small-1.json").write_bytes((project / "other-1.json").read_bytes())
-    with pytest.raises(ValueError, match=r"small-1\.json holds other-1 \(corpus other-words\), not small-1"):
+    message = (
+        r"small-1\.json holds other-1 \(corpus other-words, weights of other-1\), "
+        r"not small-1 \(corpus small-words, weights of small-1\)"
+    )
+    with pytest.raises(ValueError, match=message):
+        report(project)
+
+
+def test_the_result_of_other_weights_is_refused(project: Path) -> None:
+    other = result("small-1", cased=False).model_copy(update={"trained": "other-1"})
+    write_json(project / "small-1.json", other.model_dump())
+    with pytest.raises(ValueError, match=r"weights of other-1\), not small-1 \(corpus small-words, weights of small-1"):
         report(project)
 
 

@@ -28,7 +28,15 @@ from bleuprint.scoring import (
 )
 
 QUICK = Scoring(bootstrap_resamples=50, bootstrap_seed=7)
-SETTINGS = Run(experiment="small", seed=3, dataset="text", corpus="words", model="transformer")
+SETTINGS = Run(
+    experiment="small-greedy",
+    seed=3,
+    dataset="text",
+    corpus="words",
+    model="transformer",
+    recipe="small",
+    trained="small-3",
+)
 SPLITS = Splits(train="train", validation="val", tests=("day", "night"))
 OPTIONS: dict[MetricName, list[str]] = {
     "bleu_lc_tok": ["-tok", "none"],
@@ -45,6 +53,9 @@ FORCED = {
     "forced.00000004": ["katze", "hunde"],
     "forced.00000020": ["hunde", "<unk> katze hunde"],
 }
+
+
+SUMMARY = {"steps": 9, "epochs": 2, "source_tokens": 810, "target_tokens": 900, "flops": 1.5e9, "more": "ignored"}
 
 
 def corpus(text: str) -> Corpus:
@@ -81,11 +92,10 @@ def decoded(directory: Path, count: int = 60) -> Path:
     return directory
 
 
-def stage(root: Path, loss: float = 1.25) -> dict[str, Path]:
+def stage(root: Path, stopped: str = "max_steps", loss: float | None = 1.25) -> dict[str, Path]:
     """Write the files of the earlier stages below `root` and return their paths as `score_run` takes them."""
     save_file({"a": np.zeros((3, 4), np.float32), "b": np.zeros((), np.float32)}, root / "weights.safetensors")
-    summary = {"steps": 9, "epochs": 2, "validation_loss": loss, "stopped": "max_steps"}
-    (root / "summary.json").write_text(json.dumps(summary))
+    (root / "summary.json").write_text(json.dumps({**SUMMARY, "stopped": stopped, "validation_loss": loss}))
     rows = [f"{epoch},{2 * epoch},5.0,4.5,1e-05" for epoch in range(1, 11)]
     write_lines(root / "history.csv", ["epoch,step,train_loss,validation_loss,lr", *rows])
     names = {
@@ -100,7 +110,7 @@ def stage(root: Path, loss: float = 1.25) -> dict[str, Path]:
 
 def run_stage(root: Path, paths: dict[str, Path]) -> Result:
     return score_run(
-        "small-3",
+        "small-greedy-3",
         SETTINGS,
         CASED,
         SPLITS,
@@ -220,10 +230,15 @@ def test_stage_writes_the_contract_and_the_same_bytes_again(tmp_path: Path) -> N
     assert paths["out"].read_bytes() == text
     assert read_result(paths["out"]) == result
     data = json.loads(text)
-    keys = "code corpus data epochs experiment legacy_score parameters run seed steps test_sets validation_loss"
-    assert list(data) == keys.split()
+    assert list(data) == [
+        "code", "corpus", "data", "epochs", "experiment", "flops", "legacy_score", "parameters", "run", "seed", "steps",
+        "stopped", "test_sets", "tokens", "trained", "validation_loss",
+    ]  # fmt: skip
     assert text.endswith(b"\n}\n")
-    assert (data["run"], data["seed"], data["parameters"], data["steps"]) == ("small-3", 3, 13, 9)
+    assert (data["run"], data["seed"], data["parameters"], data["steps"]) == ("small-greedy-3", 3, 13, 9)
+    assert (data["experiment"], data["trained"]) == ("small-greedy", "small-3")
+    assert (data["stopped"], data["validation_loss"]) == ("max_steps", 1.25)
+    assert (data["tokens"], data["flops"]) == ({"source": 810, "target": 900}, 1.5e9)
     assert set(data["test_sets"]["night"]["chrf"]) == {"score", "low", "high", "signature"}
     assert len(data["data"]["raw"]) == 64
     assert data["legacy_score"] == {"split": "val", "score": 50.0, "epochs": {"2": 0.0, "10": 100.0}}
@@ -269,9 +284,40 @@ def test_forced_text_with_another_name_is_refused(tmp_path: Path, step: str) -> 
         score_forced(directory, "val", paths["train_history"])
 
 
-def test_a_diverged_run_has_no_validation_loss(tmp_path: Path) -> None:
+def test_a_run_that_diverged_is_scored_and_has_no_validation_loss(tmp_path: Path) -> None:
     decoded(tmp_path / "decode")
-    assert run_stage(tmp_path, stage(tmp_path, loss=float("nan"))).validation_loss is None
+    paths = stage(tmp_path, stopped="diverged", loss=None)
+    write_lines(
+        paths["train_history"], ["epoch,step,train_loss,validation_loss,lr", "1,4,nan,nan,0.1", "2,20,nan,nan,1"]
+    )
+    result = run_stage(tmp_path, paths)
+    assert (result.stopped, result.validation_loss) == ("diverged", None)
+    assert read_result(paths["out"]) == result
+
+
+@pytest.mark.parametrize(
+    ("stopped", "loss", "message"),
+    [
+        (
+            "diverged",
+            1.25,
+            "stopped is 'diverged' and validation_loss is 1.25: a run that diverged has none, every other",
+        ),
+        (
+            "patience",
+            None,
+            "stopped is 'patience' and validation_loss is None: a run that diverged has none, every other",
+        ),
+        ("max_steps", float("nan"), "validation_loss is nan: it should be a finite number"),
+        ("bored", 1.25, "stopped is 'bored'; valid: max_steps, patience, diverged"),
+    ],
+)
+def test_a_summary_that_contradicts_itself_is_refused(
+    tmp_path: Path, stopped: str, loss: float | None, message: str
+) -> None:
+    decoded(tmp_path / "decode")
+    with pytest.raises(ValueError, match=rf"summary\.json: {message}"):
+        run_stage(tmp_path, stage(tmp_path, stopped, loss))
 
 
 def test_a_failing_stage_leaves_nothing(tmp_path: Path) -> None:

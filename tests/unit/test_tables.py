@@ -45,12 +45,12 @@ def changed_keys(before: str, after: str) -> set[str]:
     return keys
 
 
-def test_only_the_three_keys_change(project: Path) -> None:
+def test_only_the_four_keys_change(project: Path) -> None:
     params = project / "params.yaml"
     before = params.read_text()
     assert use_in(project, "demo")
     after = params.read_text()
-    assert changed_keys(before, after) == {"table", "inputs", "runs"}
+    assert changed_keys(before, after) == {"table", "inputs", "trainings", "runs"}
     assert [line for line in before.split("\n") if "#" in line] == [line for line in after.split("\n") if "#" in line]
     assert load_params(params).table == "demo"
     assert list(load_params(params).runs) == ["toy-1"]
@@ -110,6 +110,35 @@ def test_it_repairs_runs_that_no_longer_follow_from_the_experiments(project: Pat
         load_params(params)
     assert use_in(project, "demo")
     assert load_params(params).runs["toy-1"].corpus == "toy-again"
+
+
+# An experiment with the weights of another, and tables with and without the run that is trained.
+REUSE = """
+  toy-greedy:
+    weights: toy
+    average: {last: 1}
+    decode: {search: greedy, beam: 1, length_penalty: {kind: length, alpha: 0.0}, max_extra_tokens: 50, \
+max_batch_tokens: 4096, forced: averaged}
+"""
+
+
+@pytest.mark.parametrize(
+    ("runs", "trainings"),
+    [
+        (["toy-greedy-2"], ["toy-2"]),
+        (["toy-greedy-2", "toy-2"], ["toy-2"]),
+        (["toy-1", "toy-greedy-2"], ["toy-1", "toy-2"]),
+    ],
+)
+def test_the_trainings_are_those_that_the_runs_need(project: Path, runs: list[str], trainings: list[str]) -> None:
+    params = project / "params.yaml"
+    params.write_text(params.read_text().rstrip() + REUSE)
+    (project / "tables/reuse.yaml").write_text(f"title: Reuse\nruns: [{', '.join(runs)}]\n")
+    use_in(project, "reuse")
+    found = read_yaml(params)
+    assert (list(found["runs"]), list(found["trainings"])) == (runs, trainings)
+    assert {run["trained"] for run in found["runs"].values()} == set(trainings)
+    assert list(found["inputs"]["corpora"]) == ["toy-words"]
 
 
 def test_an_unknown_table_lists_the_tables(project: Path) -> None:

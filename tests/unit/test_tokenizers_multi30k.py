@@ -98,7 +98,7 @@ def test_basic_english_is_padded_as_much_as_published(multi30k: Multi30k, tmp_pa
     assert tokenizer.vocabulary == {"source": 18_757, "target": 10_210}
     pairs = open_pairs(tmp_path / "out", multi30k.splits.train)
     assert UNK not in pairs.source.flat
-    spec = load_params(ROOT / "params.yaml").experiments["pitau"].train.batches
+    spec = load_params(ROOT / "params.yaml").recipes["pitau"].train.batches
     for sort_by, published in (("source_characters", 3.62), ("none", 15.25)):
         batches = epoch_batches(pairs, spec.model_copy(update={"sort_by": sort_by}), seed=0, epoch=1)
         assert len(batches) == 226

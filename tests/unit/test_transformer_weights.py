@@ -32,7 +32,7 @@ def test_the_number_of_parameters_is_the_formulas(changes: dict[str, object]) ->
 
 
 def test_tiny_has_as_many_parameters_as_its_formula() -> None:
-    tiny = load_params(ROOT / "params.yaml").experiments["tiny"].model
+    tiny = load_params(ROOT / "params.yaml").recipes["tiny"].model
     assert isinstance(tiny, TransformerModel)
     assert count_parameters(build_model(tiny, 10_000, 10_000)) == expected_parameters(tiny, 10_000, 10_000) == 2_605_056
 

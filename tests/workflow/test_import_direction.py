@@ -18,14 +18,20 @@ LAYERS = (
     ("batching", "checkpoint", "objective", "search", "tracking"),
     ("resume",),
     ("decoding", "scoring", "training", "ui"),
-    ("claims", "describe", "export", "runs"),
-    ("figures", "sections"),
+    ("describe", "export", "published", "runs"),
+    ("claims", "evidence", "statistics"),
+    ("comparisons",),
+    ("figures", "run_tables", "sections"),
+    ("forensics",),
     ("report",),
     ("cli",),
     ("__main__",),
 )
 # What reads results, or only counts words, starts without torch: at once, and on a machine that has none.
-WITHOUT_TORCH = ("scoring", "claims", "curves", "markdown", "figures", "sections", "report")
+WITHOUT_TORCH = (
+    "scoring", "published", "claims", "curves", "evidence", "statistics", "comparisons", "markdown", "figures",
+    "run_tables", "sections", "forensics", "report",
+)  # fmt: skip
 # A model is arithmetic.
 FILES_AND_LOGS = {
     "os",

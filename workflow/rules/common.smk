@@ -29,15 +29,25 @@ def code(*modules):
     return [f"src/bleuprint/{module}.py" for module in modules]
 
 
+def run_of(wildcards):
+    """Return {run}, whether the table names it or it is trained for one that the table names."""
+    return PARAMS.run_named(wildcards.run)
+
+
 def experiment_of(wildcards):
-    """Return the recipe of {run}."""
-    return PARAMS.experiments[PARAMS.runs[wildcards.run].experiment]
+    """Return the whole recipe of {run}."""
+    return PARAMS.recipes[run_of(wildcards).experiment]
+
+
+def trained(name):
+    """Return where the run whose weights {run} has, mostly itself, keeps a file or folder of its training."""
+    return lambda wildcards: f"runs/{run_of(wildcards).trained}/train/{name}"
 
 
 def corpus_of(wildcards):
     """Return the corpus {corpus}, or the one that {run} reads."""
     names = dict(wildcards.items())
-    return PARAMS.corpora[names["corpus"] if "corpus" in names else PARAMS.runs[names["run"]].corpus]
+    return PARAMS.corpora[names["corpus"] if "corpus" in names else run_of(wildcards).corpus]
 
 
 def raw_data(wildcards):
@@ -45,11 +55,11 @@ def raw_data(wildcards):
 
 
 def corpus_data(wildcards):
-    return f"data/corpora/{PARAMS.runs[wildcards.run].corpus}"
+    return f"data/corpora/{run_of(wildcards).corpus}"
 
 
 def model_code(wildcards):
-    return code(f"models/{PARAMS.runs[wildcards.run].model}")
+    return code(f"models/{run_of(wildcards).model}")
 
 
 # Snakemake runs a job again when its params differ from those it ran with, so rules take slices of params.yaml as plain

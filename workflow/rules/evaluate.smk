@@ -6,7 +6,7 @@ rule decode:
         raw=raw_data,  # the references, and the official tokens where the data set has them
         corpus=corpus_data,
         weights="runs/{run}/average/weights.safetensors",
-        epoch_weights="runs/{run}/train/weights",
+        epoch_weights=trained("weights"),
         code=code(
             "batching",
             "checkpoint",
@@ -47,9 +47,9 @@ rule score:
         corpus=corpus_data,
         weights="runs/{run}/average/weights.safetensors",
         decoded="runs/{run}/decode",
-        history="runs/{run}/train/history.csv",
-        metrics="runs/{run}/train/metrics.jsonl",
-        summary="runs/{run}/train/summary.json",
+        history=trained("history.csv"),
+        metrics=trained("metrics.jsonl"),
+        summary=trained("summary.json"),
         code=code("legacy_score", "provenance", "scoring"),
         # A result names by their hashes all files that decided it.
         hashed=code(

@@ -6,11 +6,26 @@ LOGS = ["1a4aecf_2", "1d076f1_49", "817082d_1065", "b1e73da_23", "c1c22a3_12", "
 
 rule report:
     input:
-        # They stand for the runs' histories as well: every training writes another metrics.jsonl, and with it `score`
-        # another provenance.
+        # They stand for the runs' histories and decoded texts as well: every training writes another metrics.jsonl, and
+        # `score`, which depends on it and on the texts, writes another provenance each time that it runs.
         results=expand("results/{run}.{kind}", run=PARAMS.runs, kind=["json", "provenance.json"]),
-        code=code("claims", "curves", "figures", "markdown", "report", "scoring", "sections"),
+        code=code(
+            "claims",
+            "comparisons",
+            "curves",
+            "evidence",
+            "figures",
+            "forensics",
+            "markdown",
+            "published",
+            "report",
+            "run_tables",
+            "scoring",
+            "sections",
+            "statistics",
+        ),
         claims="src/bleuprint/reference/claims.yaml",
+        evidence="src/bleuprint/reference/evidence.yaml",
         curves=expand("src/bleuprint/reference/curves/{log}epochs.csv", log=LOGS),
         table="workflow/tables/{table}.yaml",
     output:
@@ -36,6 +51,7 @@ rule report:
         runtime=10,
     params:
         runs={name: plain(run) for name, run in PARAMS.runs.items()},
+        scoring=plain(PARAMS.scoring),
         table=PARAMS.table,
     shell:
         "python -m bleuprint report"

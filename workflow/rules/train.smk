@@ -31,6 +31,8 @@ rule train:
         "work/logs/train-{run}.log",
     benchmark:
         "work/benchmarks/train-{run}.tsv"
+    wildcard_constraints:
+        run=one_of(PARAMS.trainings),
     # Snakemake sets OMP_NUM_THREADS to this, 1 where a rule says nothing: half the speed, and other bits.
     threads: PARAMS.machine.threads
     resources:
@@ -40,7 +42,7 @@ rule train:
     params:
         machine=machine_values,
         model=lambda wildcards: plain(experiment_of(wildcards).model),
-        seed=lambda wildcards: PARAMS.runs[wildcards.run].seed,
+        # The seed stands in the command, as the end of the run's name.
         splits=splits_values,
         train=lambda wildcards: plain(experiment_of(wildcards).train),
     shell:
@@ -49,7 +51,7 @@ rule train:
 
 rule average:
     input:
-        weights="runs/{run}/train/weights",
+        weights=trained("weights"),
         code=code("checkpoint"),
     output:
         "runs/{run}/average/weights.safetensors",

@@ -1,0 +1,211 @@
+"""What others published, as data: reference/claims.yaml as strict models, and what a claim may be a number of."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field, model_validator
+
+from bleuprint.params import (
+    Count,
+    Name,
+    NonNegative,
+    Positive,
+    RelativePath,
+    Splits,
+    Strict,
+    choose,
+    read_yaml,
+    validate,
+)
+from bleuprint.scoring import METRICS
+
+CLAIMS_FILE = Path(__file__).parent / "reference" / "claims.yaml"
+CURVES_DIR = Path(__file__).parent / "reference" / "curves"
+
+
+class Measure(NamedTuple):
+    """Unit, digits shown behind the point, which way is better, on which split it is measured here, and what it is.
+
+    No split: it is only quoted.
+    """
+
+    unit: str
+    digits: int
+    lower_is_better: bool
+    split: Literal["tests", "validation", "train"] | None
+    definition: str
+
+
+# What `legacy_score` counts is not BLEU and never bears that name.
+MEASURES: dict[str, Measure] = {
+    **{name: Measure(facts.unit, 2, False, "tests", facts.definition) for name, facts in METRICS.items()},
+    "legacy_score": Measure(
+        "legacy score",
+        2,
+        False,
+        "validation",
+        "What hyunwoongko's README calls BLEU, and is not: the decoder is fed the reference (teacher forcing), words "
+        "are paired by their position, and character n-grams of each pair are counted. The mean over batches.",
+    ),
+    "train_loss": Measure(
+        "nats", 3, True, "train", "Lowest training loss of any whole epoch, with dropout, per target token."
+    ),
+    "validation_loss": Measure("nats", 3, True, "validation", "Lowest validation loss of any epoch, per target token."),
+    "multi_bleu": Measure(
+        "BLEU", 2, False, None, "BLEU on tokens with German compounds split at hyphens: quoted, never measured here."
+    ),
+}
+
+
+class Quantity(NamedTuple):
+    """Unit and digits, as of a Measure, of what can be counted on a model, and what it is."""
+
+    unit: str
+    digits: int
+    definition: str
+
+
+COUNTS = {
+    "parameters": Quantity("parameters", 0, "Trained values of a model; a matrix that serves twice counts once."),
+    "model_size": Quantity(
+        "MB",
+        2,
+        "The trained values as float32, in thousands of KiB, which hyunwoongko's README calls MB. Its file holds names "
+        "and shapes besides, some 50 KiB.",
+    ),
+}
+
+
+def digits_of(metric: str) -> int:
+    """Return how many digits of a measure or of a count are shown behind the point."""
+    return COUNTS[metric].digits if metric in COUNTS else MEASURES[metric].digits
+
+
+# --- claims as data ---------------------------------------------------------------------------------------------------
+
+
+class Published(Strict):
+    """What every claim says: who, where, how large its model was."""
+
+    id: Name
+    who: str
+    text: str
+    parameters: Count | None
+    source: str
+    note: str
+
+
+class ValueClaim(Published):
+    """A published number, the metric and split it is measured on, and after how many updates.
+
+    `tables`: those that print it, each with the experiment of its own that is a rerun of it, None where there is none.
+    """
+
+    kind: Literal["value"]
+    tables: Annotated[dict[Name, Name | None], Field(min_length=1)]
+    value: float
+    unit: str
+    metric: str
+    split: Name
+    comparable: bool
+    tolerance: NonNegative | None
+    steps: Count | None
+
+    @model_validator(mode="after")
+    def check_metric(self) -> "ValueClaim":
+        if self.metric not in MEASURES:
+            raise ValueError(f"claim {self.id}: unknown metric {self.metric!r}; valid: {', '.join(MEASURES)}")
+        if self.unit != MEASURES[self.metric].unit:
+            raise ValueError(f"claim {self.id}: {self.metric} is in {MEASURES[self.metric].unit}, not in {self.unit!r}")
+        return self
+
+    @model_validator(mode="after")
+    def check_comparison(self) -> "ValueClaim":
+        reruns = ", ".join(experiments_of(self))
+        if not reruns:
+            return self
+        if not self.comparable:
+            raise ValueError(f"claim {self.id}: not comparable, yet compared with experiment {reruns}")
+        if MEASURES[self.metric].split is None:
+            known = ", ".join(name for name, measure in MEASURES.items() if measure.split)
+            raise ValueError(f"claim {self.id}: {self.metric} is not measured; measured: {known}")
+        if self.tolerance is None:
+            raise ValueError(f"claim {self.id}: compared with experiment {reruns} but without a tolerance")
+        return self
+
+
+class CountClaim(Published):
+    """A published count, true of a model whatever it was trained for: tolerance in its unit."""
+
+    kind: Literal["count"]
+    tables: Annotated[dict[Name, Name], Field(min_length=1)]
+    value: Positive
+    unit: str
+    metric: str
+    tolerance: NonNegative
+
+    @model_validator(mode="after")
+    def check_metric(self) -> "CountClaim":
+        choose("count", self.metric, COUNTS, f"claim {self.id}: ")
+        if self.unit != COUNTS[self.metric].unit:
+            raise ValueError(f"claim {self.id}: {self.metric} is in {COUNTS[self.metric].unit}, not in {self.unit!r}")
+        return self
+
+
+class CurveClaim(Published):
+    """A published curve: a file of reference/curves; the tolerances are in nats."""
+
+    kind: Literal["curve"]
+    tables: Annotated[dict[Name, Name], Field(min_length=1)]
+    file: RelativePath
+    median_tolerance: NonNegative
+    max_tolerance: NonNegative
+    steps_per_epoch: Count
+
+
+AnyClaim = ValueClaim | CountClaim | CurveClaim
+Claim = Annotated[AnyClaim, Field(discriminator="kind")]
+
+
+class Claims(Strict):
+    """The whole of reference/claims.yaml."""
+
+    claims: tuple[Claim, ...]
+
+    @model_validator(mode="after")
+    def check_ids(self) -> "Claims":
+        ids = [claim.id for claim in self.claims]
+        double = sorted({name for name in ids if ids.count(name) > 1})
+        if double:
+            raise ValueError(f"claims with the same id: {', '.join(double)}")
+        return self
+
+
+def load_claims(table: str, path: Path = CLAIMS_FILE) -> tuple[AnyClaim, ...]:
+    """Return the claims that `table` prints, in the file's order; ValueError names claim, key and value at fault."""
+    return tuple(claim for claim in validate(Claims, read_yaml(path), path).claims if table in claim.tables)
+
+
+def experiments_of(claim: AnyClaim) -> list[str]:
+    """Return the experiments that a claim is compared with, in one table or another, each once."""
+    return list(dict.fromkeys(name for name in claim.tables.values() if name is not None))
+
+
+def check_claims(claims: Sequence[AnyClaim], splits: Mapping[str, Splits]) -> None:
+    """Raise ValueError where a claim names no experiment, or a split that its metric is not measured on.
+
+    `splits` has those of every experiment's data set.
+    """
+    for claim in claims:
+        for experiment in experiments_of(claim):
+            choose("experiment", experiment, dict(splits), f"claim {claim.id}: ")
+            if isinstance(claim, ValueClaim):
+                valid = splits_of(claim.metric, splits[experiment])
+                choose(f"split of {claim.metric}", claim.split, dict.fromkeys(valid), f"claim {claim.id}: ")
+
+
+def splits_of(metric: str, splits: Splits) -> tuple[str, ...]:
+    """Return the splits of a data set that a metric is measured on."""
+    kind = MEASURES[metric].split
+    return splits.tests if kind == "tests" else (splits.validation,) if kind == "validation" else (splits.train,)

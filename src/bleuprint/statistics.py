@@ -1,0 +1,52 @@
+"""Seeds as statistics: several runs of one experiment as a mean, its spread and its interval; one run as it is."""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+from bleuprint.scoring import MetricName, Result, Score
+
+CONFIDENCE = 0.95
+
+
+class Summary(NamedTuple):
+    """The mean over `n` seeds, their standard deviation (n - 1; None for one seed) and a 95 % interval.
+
+    Of two seeds or more the interval is Student's for the mean over seeds: it says where the mean over all seeds is, on
+    these sentences. Of one seed it is the bootstrap's: it says how far other sentences would move this run's score.
+    """
+
+    mean: float
+    sd: float | None
+    n: int
+    low: float
+    high: float
+
+
+def by_experiment(results: Sequence[Result]) -> dict[str, tuple[Result, ...]]:
+    """Return the results of each experiment, in their order."""
+    names = dict.fromkeys(result.experiment for result in results)
+    return {name: tuple(result for result in results if result.experiment == name) for name in names}
+
+
+def summarise_scores(results: Sequence[Result], test: str, metric: MetricName) -> Summary:
+    """Return the scores of the runs of one experiment, one at least, on one test set."""
+    return summarise([result.test_sets[test][metric] for result in results])
+
+
+def summarise(scores: Sequence[Score]) -> Summary:
+    """Return one score with its own interval, or the mean of several with Student's."""
+    if len(scores) == 1:
+        return Summary(scores[0].score, None, 1, scores[0].low, scores[0].high)
+    values = [score.score for score in scores]
+    mean, sd = fmean(values), stdev(values)
+    half = t_quantile(len(values) - 1) * sd / math.sqrt(len(values))
+    return Summary(mean, sd, len(values), mean - half, mean + half)
+
+
+def t_quantile(degrees: int) -> float:
+    """Return what Student's t with so many degrees of freedom exceeds, up or down, in 5 of 100 cases: 4.303 for 2."""
+    from scipy.special import stdtrit  # takes longer to import than all else: not for one seed
+
+    return float(stdtrit(degrees, (1 + CONFIDENCE) / 2))

@@ -1,0 +1,228 @@
+"""A comparison is sacreBLEU's own paired test, on the texts of all seeds, and refuses what cannot be compared."""
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from test_statistics import result
+
+from bleuprint.comparisons import Compared, Texts, compare, measure, training_seconds
+from bleuprint.params import Comparison, Scoring, Table, validate
+
+SCORING = Scoring(bootstrap_resamples=200, bootstrap_seed=12345)
+WORDS = [
+    "ein",
+    "hund",
+    "rennt",
+    "schnell",
+    "über",
+    "die",
+    "grüne",
+    "wiese",
+    "eine",
+    "frau",
+    "sieht",
+    "ihm",
+    "dabei",
+    "zu",
+]
+
+
+def sentences(count: int, seed: int = 1) -> list[str]:
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=draw.randint(6, 14))) for _ in range(count)]
+
+
+def damaged(lines: Sequence[str], share: float, seed: int) -> list[str]:
+    """Return lines with a share of their words replaced."""
+    draw = random.Random(seed)
+    return [" ".join(draw.choice(WORDS) if draw.random() < share else word for word in s.split()) for s in lines]
+
+
+REFERENCES = sentences(120)
+WORSE, BETTER = damaged(REFERENCES, 0.3, 2), damaged(REFERENCES, 0.15, 3)
+
+
+def write_texts(directory: Path, hypotheses: Sequence[str], references: Sequence[str] = REFERENCES) -> Path:
+    """Write what decoding leaves of the test sets day and night."""
+    directory.mkdir(parents=True)
+    for test in ("day", "night"):
+        for kind, lines in (("hyp", hypotheses), ("ref", references)):
+            (directory / f"{test}.{kind}.lc-tok.txt").write_text("".join(f"{line}\n" for line in lines))
+    return directory
+
+
+def compared(root: Path, *texts: Sequence[str], seeds: int = 1) -> Compared:
+    """Return the comparison of experiments a, b, … with these texts, the same ones for each seed; a is the baseline."""
+    names = "abc"[: len(texts)]
+    runs = [result(name, seed, 40.0 + seed) for name in names for seed in range(1, seeds + 1)]
+    decoded = {run.run: write_texts(root / run.run, texts[names.index(run.experiment)]) for run in runs}
+    return compare(Comparison(baseline="a", experiments=tuple(names[1:])), runs, decoded, SCORING)
+
+
+# --- the numbers ------------------------------------------------------------------------------------------------------
+
+
+def test_difference_and_p_value_are_those_of_the_sacrebleu_command(tmp_path: Path) -> None:
+    found = measure(Texts(WORSE, REFERENCES), BETTER, SCORING)
+    files = {name: tmp_path / name for name in ("ref", "worse", "better")}
+    for path, lines in zip(files.values(), (REFERENCES, WORSE, BETTER), strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines))
+    words = [files["ref"], "-i", files["worse"], files["better"], "-tok", "none", "--paired-bs"]
+    options = ["--paired-bs-n", str(SCORING.bootstrap_resamples), "-w", "6", "-f", "json"]
+    command = [sys.executable, "-m", "sacrebleu", *map(str, words), *options]
+    first, second = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert found.score == pytest.approx(second["BLEU"]["score"] - first["BLEU"]["score"], abs=2e-6)
+    assert found.p_value == pytest.approx(second["BLEU"]["p_value"], abs=1e-6)
+
+
+def test_the_interval_is_of_the_resamples_that_sacrebleu_tests_with() -> None:
+    """Its mean difference and its p-value come out of the same draws."""
+    import numpy as np
+    from sacrebleu.metrics import BLEU
+
+    draws = np.random.default_rng(12345).choice(len(REFERENCES), size=(200, len(REFERENCES)))
+    scores = [
+        [BLEU(tokenize="none", force=True).corpus_score([t[i] for i in d], [[REFERENCES[i] for i in d]]).score
+         for t in (WORSE, BETTER)]
+        for d in draws
+    ]  # fmt: skip
+    differences = sorted(b - a for a, b in scores)
+    found = measure(Texts(WORSE, REFERENCES), BETTER, SCORING)
+    assert found.low == pytest.approx(differences[5])
+    assert found.high == pytest.approx(differences[-6])
+    stray = [abs(d) - np.mean(np.abs(differences)) for d in differences]
+    assert found.p_value == (sum(s > found.score for s in stray) + 1) / 201
+
+
+def test_a_clear_difference_and_none() -> None:
+    clear = measure(Texts(WORSE, REFERENCES), BETTER, SCORING)
+    assert clear.p_value is not None
+    assert 0 < clear.low < clear.score < clear.high
+    assert clear.p_value < 0.05
+    back = measure(Texts(BETTER, REFERENCES), WORSE, SCORING)
+    assert (back.score, back.low, back.high) == (-clear.score, -clear.high, -clear.low)
+    small = measure(Texts(WORSE, REFERENCES), damaged(REFERENCES, 0.3, 4), SCORING)
+    assert small.p_value is not None
+    assert small.low < 0 < small.high
+    assert small.p_value > 0.05
+
+
+def test_the_same_texts_have_no_p_value() -> None:
+    """sacreBLEU would say 1 / 201: it counts differences greater than none, and there are none."""
+    assert measure(Texts(WORSE, REFERENCES), WORSE, SCORING) == (0.0, 0.0, 0.0, None)
+
+
+def test_another_seed_of_the_bootstrap_gives_another_interval() -> None:
+    other = SCORING.model_copy(update={"bootstrap_seed": 1})
+    first, second = (measure(Texts(WORSE, REFERENCES), BETTER, scoring) for scoring in (SCORING, other))
+    assert first.score == second.score
+    assert (first.low, first.high) != (second.low, second.high)
+
+
+def test_rows_stand_as_declared_the_baseline_first(tmp_path: Path) -> None:
+    found = compared(tmp_path, WORSE, WORSE, BETTER)
+    assert found.baseline == "a"
+    assert [(row.experiment, row.test) for row in found.rows] == [
+        (name, test) for name in "abc" for test in ("day", "night")
+    ]
+    assert [row.difference is None for row in found.rows] == [True, True, *[False] * 4]
+    assert found.rows[0].scores.mean == 41.0
+
+
+def test_the_texts_of_all_seeds_are_taken_together(tmp_path: Path) -> None:
+    """Twice the same texts: the same difference, and a narrower interval."""
+    one, two = (compared(tmp_path / str(n), WORSE, BETTER, seeds=n).rows[-1] for n in (1, 2))
+    assert one.difference is not None
+    assert two.difference is not None
+    assert two.difference.score == pytest.approx(one.difference.score, abs=1e-9)
+    assert two.difference.high - two.difference.low < one.difference.high - one.difference.low
+    assert (one.scores.n, two.scores.n, two.scores.mean) == (1, 2, 41.5 / 2)
+
+
+# --- what cannot be compared ------------------------------------------------------------------------------------------
+
+
+def test_other_references_are_refused(tmp_path: Path) -> None:
+    runs = [result("a", 1), result("b", 1)]
+    decoded = {
+        "a-1": write_texts(tmp_path / "a", WORSE),
+        "b-1": write_texts(tmp_path / "b", BETTER, sentences(len(BETTER), seed=9)),
+    }
+    with pytest.raises(ValueError, match=r"b cannot be compared with a: their references of day differ, as those of"):
+        compare(Comparison(baseline="a", experiments=("b",)), runs, decoded, SCORING)
+
+
+def test_other_test_sets_are_refused(tmp_path: Path) -> None:
+    other = result("b", 1).model_copy(update={"test_sets": {"dusk": result("b", 1).test_sets["day"]}})
+    decoded = {run: write_texts(tmp_path / run, WORSE) for run in ("a-1", "b-1")}
+    with pytest.raises(ValueError, match="b cannot be compared with a: test sets dusk and day, night"):
+        compare(Comparison(baseline="a", experiments=("b",)), [result("a", 1), other], decoded, SCORING)
+
+
+def test_missing_texts_are_named(tmp_path: Path) -> None:
+    decoded = {"a-1": write_texts(tmp_path / "a-1", WORSE), "b-1": tmp_path / "b-1"}
+    with pytest.raises(ValueError, match=r"b-1/day\.hyp\.lc-tok\.txt is missing: decode the run first"):
+        compare(Comparison(baseline="a", experiments=("b",)), [result("a", 1), result("b", 1)], decoded, SCORING)
+
+
+def test_a_seed_that_sacrebleu_takes_for_none_is_refused(tmp_path: Path) -> None:
+    scoring = SCORING.model_copy(update={"bootstrap_seed": 0})
+    with pytest.raises(ValueError, match="bootstrap_seed is 0, which"):
+        compare(Comparison(baseline="a", experiments=("b",)), [result("a", 1), result("b", 1)], {}, scoring)
+
+
+RUNS = ["a-1", "a-2", "b-1", "b-2", "c-2", "c-1", "d-1"]
+
+
+@pytest.mark.parametrize(
+    ("comparison", "message"),
+    [
+        ({"baseline": "x", "experiments": ["b"]},
+         r"comparisons\.0: 'x' has no run in this table; experiments with runs: a, b, c, d"),
+        ({"baseline": "a", "experiments": ["b", "b-1"]},
+         r"comparisons\.0: 'b-1' has no run in this table; experiments with runs: a, b, c, d"),
+        ({"baseline": "a", "experiments": ["d"]},
+         r"comparisons\.0: d has seed 1 and a seed 1, 2; compared are the same seeds in the same order"),
+        ({"baseline": "a", "experiments": ["c"]}, r"comparisons\.0: c has seed 2, 1 and a seed 1, 2; compared are"),
+        ({"baseline": "a", "experiments": ["a"]}, r"comparisons\.0: a stands there twice"),
+        ({"baseline": "a", "experiments": ["b", "b"]}, r"comparisons\.0: b stands there twice"),
+        ({"baseline": "a", "experiments": []}, r"comparisons\.0\.experiments is \[\]: the list should have at least 1"),
+        ({"baseline": "a", "experiment": ["b"]},
+         r"comparisons\.0\.experiment is not a known key \(did you mean experiments\?\); valid in comparisons\.0: "),
+    ],
+)  # fmt: skip
+def test_a_table_that_compares_what_cannot_be_compared_is_refused(comparison: dict, message: str) -> None:
+    table = {"title": "t", "runs": RUNS, "comparisons": [comparison]}
+    with pytest.raises(ValueError, match=rf"t\.yaml: {message}"):
+        validate(Table, table, Path("t.yaml"))
+
+
+def test_a_table_may_compare_or_not() -> None:
+    table = {"title": "t", "runs": RUNS}
+    assert validate(Table, table, Path("t.yaml")).comparisons == ()
+    declared = {**table, "comparisons": [{"baseline": "a", "experiments": ["b"]}]}
+    assert validate(Table, declared, Path("t.yaml")).comparisons == (Comparison(baseline="a", experiments=("b",)),)
+
+
+# --- what a training took ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("training", "seconds"),
+    [({"seconds": 90.5, "tokens_per_second": 1}, 90.5), ({"seconds": None}, None), (None, None)],
+)
+def test_the_seconds_of_a_training(tmp_path: Path, training: object, seconds: float | None) -> None:
+    (tmp_path / "p.json").write_text(json.dumps({"training": training}))
+    assert training_seconds(tmp_path / "p.json") == seconds
+
+
+@pytest.mark.parametrize("text", ["{}", '{"training": {}}', '{"training": {"seconds": "long"}}', '{"training": 3}'])
+def test_a_damaged_provenance_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "p.json").write_text(text)
+    with pytest.raises(ValueError, match=r"p\.json is damaged: score the run again"):
+        training_seconds(tmp_path / "p.json")

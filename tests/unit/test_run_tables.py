@@ -1,0 +1,52 @@
+"""What a row of several seeds says."""
+
+import pytest
+from test_statistics import result
+
+from bleuprint.run_tables import experiment_row, hours, render_runs, updates_of, weights_of_others
+
+
+def test_a_row_of_seeds_has_the_mean_of_each_column() -> None:
+    runs = [result("a", seed, value) for seed, value in ((1, 40.0), (2, 42.0))]
+    runs[1] = runs[1].model_copy(
+        update={"steps": 1200, "parameters": 2, "validation_loss": 2.0, "legacy_score": runs[1].legacy_score}
+    )
+    row = experiment_row(runs, "day")
+    assert row[:7] == (
+        "`a`, 2 seeds",
+        "`words`",
+        "1, 2",
+        "1 to 1,200",
+        "1.500 (sd 0.707)",
+        "1.00 (sd 0.00) (`val`)",
+        "`day`",
+    )
+    assert row[7:] == ("41.00 (sd 1.41) [28.29, 53.71]", "—", "—", "—")
+
+
+def test_a_seed_that_diverged_is_counted_and_leaves_no_mean_loss() -> None:
+    diverged = result("a", 2).model_copy(update={"stopped": "diverged", "validation_loss": None})
+    row = experiment_row([result("a", 1), diverged], "day")
+    assert row[3:5] == ("1 (1 diverged)", "—")
+
+
+def test_all_seeds_of_one_length_have_one_number() -> None:
+    assert updates_of([result("a", 1), result("a", 2)]) == "1"
+
+
+def test_what_an_interval_is_of_is_said_where_there_are_several_seeds() -> None:
+    one, two = render_runs([result("a", 1)]), render_runs([result("a", 1), result("a", 2)])
+    assert "Scores with 95 % bootstrap intervals" in one
+    assert "Student" not in one
+    assert "Student's 95 % interval of that mean" in two
+
+
+def test_weights_of_others_are_named() -> None:
+    greedy = result("greedy", 1).model_copy(update={"trained": "a-1"})
+    assert weights_of_others([result("a", 1)]) == []
+    assert weights_of_others([result("a", 1), greedy])[0].endswith(": `greedy-1` those of `a-1`.")
+
+
+@pytest.mark.parametrize(("seconds", "text"), [([3600.0, 7200.0], "1.50"), ([3600.0, None], "—"), ([None], "—")])
+def test_hours(seconds: list[float | None], text: str) -> None:
+    assert hours(seconds) == text
