@@ -43,7 +43,7 @@ def main() -> None:
     machine = Machine(device=chosen.device, threads=params.machine.threads)
     names = list(dict.fromkeys([*chosen.experiments, *(params.run_named(run).experiment for run in runs)]))
     for name in names:
-        corpus_of(params.experiments[name].corpus)  # the program ends now where there is none, not after the first
+        corpus_of(params.recipes[name].corpus)  # the program ends now where there is none, not after the first
     print_costs(params, machine, measure_all(params, machine, names, chosen), runs)
 
 
@@ -57,8 +57,8 @@ def arguments(params: Params) -> argparse.Namespace:
     parser.add_argument("--blocks", type=int, default=10, help="of updates; a GPU is waited for at their ends alone")
     parser.add_argument("--warm-up", type=int, default=20, help="updates before them")
     chosen = parser.parse_args()
-    if unknown := sorted(set(chosen.experiments) - set(params.experiments)):
-        parser.error(f"unknown experiment {', '.join(unknown)}; valid: {', '.join(params.experiments)}")
+    if unknown := sorted(set(chosen.experiments) - set(params.recipes)):
+        parser.error(f"unknown experiment {', '.join(unknown)}; valid: {', '.join(params.recipes)}")
     if chosen.blocks < 1 or chosen.updates < chosen.blocks or chosen.updates % chosen.blocks:
         parser.error(f"--updates {chosen.updates} are not {chosen.blocks} blocks of some updates each")
     return chosen
@@ -94,7 +94,7 @@ def print_costs(params: Params, machine: Machine, costs: "dict[str, Cost]", runs
 
     device = find_device(machine).type
     products = matmul_rate("bfloat16", device, PRODUCT_SIZE[device])
-    rows = [row_of(name, params.experiments[name].train, cost, products) for name, cost in costs.items()]
+    rows = [row_of(name, params.recipes[name].train, cost, products) for name, cost in costs.items()]
     notes = [
         f"Products: {products / 1e12:,.3g} TFLOP/s (bf16, square, {PRODUCT_SIZE[device]:,}).",
         "Seconds an update: the median of the blocks' means [least, most]. Tokens are real ones, source and target.",
@@ -153,7 +153,7 @@ def hours_of(params: Params, costs: "dict[str, Cost]", runs: Sequence[str]) -> l
 def project_run(params: Params, costs: "dict[str, Cost]", run: str) -> Projection:
     """Return the length of a run by its experiment's cost."""
     name = params.run_named(run).experiment
-    cost, train = costs[name], params.experiments[name].train
+    cost, train = costs[name], params.recipes[name].train
     update, epoch_end = statistics.median(cost.seconds), sum(cost.epoch_end)
     return project(train, cost.epoch_updates, update, epoch_end, cost.epoch_end.save_progress)
 

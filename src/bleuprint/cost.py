@@ -68,9 +68,10 @@ class Cost(NamedTuple):
 
 
 def costs_of(runs: Sequence[str], params: Params, results: Path) -> list[Cost]:
-    """Return what runs take; ValueError where one has no experiment or a file of `results` is damaged."""
+    """Return what the trainings take that runs need; ValueError for a run without experiment or a damaged result."""
     found = read_results(params, results)
-    experiments = {run: params.experiments[params.run_named(run).experiment] for run in (*runs, *found)}
+    runs = list(dict.fromkeys(params.run_named(run).trained for run in runs))
+    experiments = {run: params.recipes[params.run_named(run).experiment] for run in (*runs, *found)}
     provenances = {run: read_provenance(results / f"{run}.provenance.json") for run in found}
     trainings = [measure(found[run], experiments[run], provenances[run]) for run in found]
     measured = [training for training in trainings if training is not None]
@@ -78,9 +79,10 @@ def costs_of(runs: Sequence[str], params: Params, results: Path) -> list[Cost]:
 
 
 def read_results(params: Params, results: Path) -> dict[str, Result]:
-    """Return all results whose experiment is in params.yaml, by run."""
+    """Return all results of trainings whose experiment is in params.yaml, by run; not those with another's weights."""
     paths = [path for path in sorted(results.glob("*.json")) if not path.stem.endswith(".provenance")]
-    return {found.run: found for found in map(read_result, paths) if found.experiment in params.experiments}
+    known = [found for found in map(read_result, paths) if found.experiment in params.experiments]
+    return {found.run: found for found in known if found.trained == found.run}
 
 
 def read_provenance(path: Path) -> Provenance:
@@ -97,10 +99,11 @@ def measure(result: Result, experiment: Experiment, provenance: Provenance) -> M
 
 
 def work_of(experiment: Experiment) -> dict[str, Any]:
-    """Return what decides how long an update takes: the model but for its first weights, batches and precision."""
+    """Return what decides how long an update takes: the model but for its first weights, batches, precision, R-Drop."""
     train = experiment.train
     model = experiment.model.model_dump(exclude={"init"})
-    return {"model": model, "batches": train.batches.model_dump(), "precision": train.precision}
+    batches, regularizers = train.batches.model_dump(), train.regularizers.model_dump()
+    return {"model": model, "batches": batches, "precision": train.precision, "regularizers": regularizers}
 
 
 def name_of(machine: Machine) -> str:

@@ -13,7 +13,7 @@ from training_cost import Cost, EpochEnd
 from bleuprint.params import load_params
 
 PARAMS = load_params(ROOT / "params.yaml")
-TOY = PARAMS.experiments["toy"].train
+TOY = PARAMS.recipes["toy"].train
 COST = Cost([0.5, 0.25, 9.0], 6, 3000.0, 2000.0, 2e12, 200, EpochEnd(4.0, 2.0, 3.0), None, None)
 
 
@@ -37,7 +37,7 @@ def test_runs_are_projected_by_the_median_update_of_their_experiment() -> None:
 
 @pytest.mark.parametrize(("waits", "said"), [(None, "yes"), ("called a synchronizing CUDA operation", "NO")])
 def test_the_line_of_a_gpu_says_whether_updates_wait_and_its_memory(waits: str | None, said: str) -> None:
-    line = row_of("tiny", PARAMS.experiments["tiny"].train, COST._replace(waits=waits, peak_mb=2048), 8e14)
+    line = row_of("tiny", PARAMS.recipes["tiny"].train, COST._replace(waits=waits, peak_mb=2048), 8e14)
     rates, end = ["3,000", "2,000", "2", "0.2%"], "4 + 2 + 3"
     assert line == ["tiny, bf16", "6", "0.5 [0.25, 9]", *rates, end, said, "2,048"]
     assert row_of("toy", TOY, COST, 8e14)[-2:] == ["", ""]

@@ -12,7 +12,7 @@ from bleuprint.params import load_params
 from bleuprint.scoring import LegacyScore, Result, Tokens, write_json
 
 PARAMS = load_params(ROOT / "params.yaml")
-FULL = PARAMS.experiments["published-full"].train.max_steps
+FULL = PARAMS.recipes["published-full"].train.max_steps
 
 
 def put(root: Path, run: str, seconds: float | None = 900.0, stopped: str = "max_steps", steps: int = 454) -> None:
@@ -68,16 +68,16 @@ def test_a_run_is_measured_by_itself_and_others_by_the_fastest_that_does_the_sam
 
 
 def test_batches_and_precision_decide_as_the_model_does() -> None:
-    recipe = PARAMS.experiments["published"]
+    recipe = PARAMS.recipes["published"]
     train = recipe.train
     changes = (
         {"precision": "fp32"},
-        {"batches": PARAMS.experiments["log-b1e73da"].train.batches},
+        {"batches": PARAMS.recipes["log-b1e73da"].train.batches},
     )
     for change in changes:
         other = recipe.model_copy(update={"train": train.model_copy(update=change)})
         assert work_of(other) != work_of(recipe)
-    assert work_of(PARAMS.experiments["published-full"]) == work_of(recipe)
+    assert work_of(PARAMS.recipes["published-full"]) == work_of(recipe)
 
 
 @pytest.mark.parametrize(

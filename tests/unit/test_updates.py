@@ -16,7 +16,7 @@ from bleuprint.resume import Learner
 from bleuprint.updates import AHEAD, Prepared, ahead, train_step
 
 META = torch.device("meta")
-EXPERIMENTS = load_params().experiments
+EXPERIMENTS = load_params().recipes
 
 
 # --- ahead ------------------------------------------------------------------------------------------------------------
