@@ -31,6 +31,10 @@ DatasetName = Annotated[str, typer.Argument(metavar="DATASET", help="A key of `d
 CorpusName = Annotated[str, typer.Argument(metavar="CORPUS", help="A key of `corpora` in params.yaml.")]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="EXPERIMENT-SEED; EXPERIMENT is a key of `experiments`.")]
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="A file of workflow/tables/, without .yaml.")]
+OptionalTable = Annotated[
+    str | None,
+    typer.Argument(metavar="TABLE", help="A file of workflow/tables/, without .yaml; else the active one."),
+]
 Engine = Annotated[Literal["ctranslate2"], typer.Option("--to", help="The engine that will read the model.")]
 Quantization = Annotated[Literal["none", "int8"], typer.Option(help="none: float32; int8: a quarter of the size.")]
 SourceTypes = Annotated[
@@ -308,6 +312,24 @@ def describe(run: RunName, src_vocab: SourceTypes = None, tgt_vocab: TargetTypes
 
         types = vocabularies(CORPORA / spec.corpus, src_vocab, tgt_vocab)
         typer.echo(describe_model(params.recipes[spec.experiment].model, *types))
+
+
+@app.command()
+def cost(table: OptionalTable = None) -> None:
+    """Say what a table takes: updates, hours and FLOPs.
+
+    Hours are those of the clock on the machine that is named: of the run itself where results/ has it, else of the
+    fastest run with the same model, batches and precision. A training under way counts as not begun.
+
+    Example: python -m bleuprint cost full
+    """
+    with plain_errors("starts again"):
+        from bleuprint.cost import costs_of, render_costs
+        from bleuprint.params import load_params, load_table
+
+        params = load_params()
+        runs = load_table(table or params.table).runs
+        typer.echo(render_costs(costs_of(runs, params, RESULTS)))
 
 
 @app.command()

@@ -20,7 +20,7 @@ from bleuprint.console import plain_errors, sentence, start_log
 from bleuprint.runs import code_files
 
 STAGES = ["download", "tokenize", "train", "average", "decode", "score", "report"]
-COMMANDS = [*STAGES, "use", "readme", "deviations", "describe", "export", "ui"]
+COMMANDS = [*STAGES, "use", "readme", "deviations", "describe", "cost", "export", "ui"]
 HEAVY = {"torch", "mlflow", "spacy", "pydantic", "ruamel", "numpy", "pandas", "altair", "sacrebleu", "rich", "filelock"}
 # Runs the command line, then prints which of the modules named in the first argument it has imported.
 TELL_IMPORTS = """

@@ -147,7 +147,8 @@ def decode(project: Path, run: str, *hypotheses: str, hours: float | None = 1.5)
         for kind, lines in (("hyp", hypotheses), ("ref", [REFERENCE])):
             (project / f"{run}.texts/{test}.{kind}.lc-tok.txt").write_text("\n".join(lines * (40 // len(lines))) + "\n")
     training = {"seconds": None if hours is None else 3600 * hours}
-    write_json(project / f"{run}.provenance.json", {"run": run, "training": training})
+    machine = {"cpu": "X", "cores": 2, "gpus": None}
+    write_json(project / f"{run}.provenance.json", {"run": run, "machine": machine, "training": training})
 
 
 def diverge(project: Path) -> None:
@@ -444,6 +445,10 @@ def test_a_run_that_diverged_in_its_first_epoch_is_reported(project: Path) -> No
     assert "curves.svg" not in text
     assert "| 3 (diverged) | — |" in text
     assert "rejected: `small` (diverged); not run: `other`, `absent`" in text
+    write_json(project / "small-2.json", result("small-2", cased=False).model_dump())
+    assert "1, 2 | — of 3" in report(project, runs=SECOND)
+    svg = (project / "reports/t/figures/curves.svg").read_text(encoding="utf-8")
+    assert 'aria-roledescription="area mark"' not in svg, "a band of one seed"
 
 
 def test_trainings_say_why_they_ended_and_what_they_cost(project: Path) -> None:

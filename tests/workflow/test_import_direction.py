@@ -18,7 +18,7 @@ LAYERS = (
     ("batching", "checkpoint", "objective", "search", "tracking"),
     ("resume",),
     ("decoding", "scoring", "training", "ui"),
-    ("describe", "export", "published", "runs"),
+    ("cost", "describe", "export", "published", "runs"),
     ("claims", "evidence", "statistics"),
     ("comparisons",),
     ("figures", "run_tables", "sections"),
@@ -30,7 +30,7 @@ LAYERS = (
 # What reads results, or only counts words, starts without torch: at once, and on a machine that has none.
 WITHOUT_TORCH = (
     "scoring", "published", "claims", "curves", "evidence", "statistics", "comparisons", "markdown", "figures",
-    "run_tables", "sections", "forensics", "report",
+    "run_tables", "sections", "forensics", "report", "cost",
 )  # fmt: skip
 # A model is arithmetic.
 FILES_AND_LOGS = {

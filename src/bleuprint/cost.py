@@ -1,0 +1,165 @@
+"""What a table takes: updates, hours and FLOPs of each run, by the trainings that have a result.
+
+A training under way has no result and counts as not begun. A result counts for what its run's parameters are now.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ConfigDict
+
+from bleuprint.params import Experiment, Params, Strict, validate
+from bleuprint.scoring import Result, read_json, read_result
+
+
+class Machine(Strict):
+    """Where a run was scored, and as a rule trained: what of its provenance tells machines apart."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    cpu: str | None
+    cores: int | None
+    gpus: tuple[str, ...] | None
+
+
+class Training(Strict):
+    """The clock's seconds of a training, over all its processes; None where its log does not say."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    seconds: float | None
+
+
+class Provenance(Strict):
+    """What is taken from results/{run}.provenance.json."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    machine: Machine
+    training: Training | None
+
+
+class Measured(NamedTuple):
+    """What an update of a training took, validation included, on which machine; `work` decides it."""
+
+    run: str
+    work: Mapping[str, Any]
+    seconds: float
+    flops: float
+    machine: str
+
+
+class Cost(NamedTuple):
+    """The updates of a run, made and planned, and the training by which the cost of one is known, None without one."""
+
+    run: str
+    made: int
+    planned: int
+    by: Measured | None
+
+    @property
+    def left(self) -> int:
+        """Updates that are still to be made."""
+        return max(0, self.planned - self.made)
+
+
+# --- from results to costs --------------------------------------------------------------------------------------------
+
+
+def costs_of(runs: Sequence[str], params: Params, results: Path) -> list[Cost]:
+    """Return what the trainings of runs take, each once; ValueError as for an unknown run or a damaged file."""
+    found = read_results(params, results)
+    wanted = list(dict.fromkeys(params.run_named(run).trained for run in runs))
+    recipes = {run: params.recipes[params.run_named(run).experiment] for run in (*wanted, *found)}
+    provenances = {run: read_provenance(results / f"{result.run}.provenance.json") for run, result in found.items()}
+    trainings = [measure(found[run], recipes[run], provenances[run]) for run in found]
+    measured = [training for training in trainings if training is not None]
+    return [cost_of(run, recipes[run], found.get(run), measured) for run in wanted]
+
+
+def read_results(params: Params, results: Path) -> dict[str, Result]:
+    """Return a result of each training whose experiment is in params.yaml: its own, else one of the same weights."""
+    paths = [path for path in sorted(results.glob("*.json")) if not path.stem.endswith(".provenance")]
+    own_last = sorted(map(read_result, paths), key=lambda result: result.run == result.trained)
+    return {found.trained: found for found in own_last if found.trained.rpartition("-")[0] in params.experiments}
+
+
+def read_provenance(path: Path) -> Provenance:
+    """Return where and how long a run was trained; ValueError names the file and what is wrong in it."""
+    return validate(Provenance, read_json(path), path)
+
+
+def measure(result: Result, experiment: Experiment, provenance: Provenance) -> Measured | None:
+    """Return what an update of a training took, None where its provenance does not say how long it trained."""
+    if provenance.training is None or provenance.training.seconds is None:
+        return None
+    seconds, machine = provenance.training.seconds / result.steps, name_of(provenance.machine)
+    return Measured(result.trained, work_of(experiment), seconds, result.flops / result.steps, machine)
+
+
+def work_of(experiment: Experiment) -> dict[str, Any]:
+    """Return what decides how long an update takes: the model but for its first weights, batches and precision."""
+    train = experiment.train
+    model = experiment.model.model_dump(exclude={"init"})
+    return {"model": model, "batches": train.batches.model_dump(), "precision": train.precision}
+
+
+def name_of(machine: Machine) -> str:
+    """Return "2 cores of AMD EPYC", or the names of the GPUs where it has any."""
+    return ", ".join(machine.gpus) if machine.gpus else f"{machine.cores} cores of {machine.cpu}"
+
+
+def cost_of(run: str, experiment: Experiment, result: Result | None, measured: Sequence[Measured]) -> Cost:
+    """Return what a run takes: by itself where it is measured, else by the fastest training that does the same work.
+
+    The fastest, since pauses and neighbours only add time. A training that ended before its last update is over.
+    """
+    alike = [training for training in measured if training.work == work_of(experiment)]
+    own = [training for training in alike if training.run == run]
+    by = min(own or alike, key=lambda training: training.seconds, default=None)
+    if result is None:
+        return Cost(run, 0, experiment.train.max_steps, by)
+    planned = experiment.train.max_steps if result.stopped == "max_steps" else result.steps
+    return Cost(run, result.steps, planned, by)
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+
+def render_costs(costs: Sequence[Cost]) -> str:
+    """Return a table of runs, and their sums over those that are measured."""
+    header = ("run", "updates", "planned", "s an update", "hours left", "in all", "FLOPs in all", "measured by")
+    rows = [header, *map(cost_row, costs), sum_row(costs)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+    return "\n".join(aligned(row, widths) for row in rows)
+
+
+def cost_row(cost: Cost) -> tuple[str, ...]:
+    """Return one run; dashes where nothing is measured."""
+    counts = (cost.run, f"{cost.made:,}", f"{cost.planned:,}")
+    if cost.by is None:
+        return (*counts, "—", "—", "—", "—", "not measured")
+    hours = (f"{cost.by.seconds * updates / 3600:,.1f}" for updates in (cost.left, cost.planned))
+    flops = f"{cost.by.flops * cost.planned:.1e}"
+    return (*counts, f"{cost.by.seconds:.2f}", *hours, flops, f"{cost.by.run}: {cost.by.machine}")
+
+
+def sum_row(costs: Sequence[Cost]) -> tuple[str, ...]:
+    """Return the sums; hours and FLOPs are those of the runs that are measured."""
+    known = [(cost, cost.by) for cost in costs if cost.by is not None]
+    left = sum(by.seconds * cost.left for cost, by in known) / 3600
+    whole = sum(by.seconds * cost.planned for cost, by in known) / 3600
+    flops = sum(by.flops * cost.planned for cost, by in known)
+    updates = (f"{sum(cost.made for cost in costs):,}", f"{sum(cost.planned for cost in costs):,}")
+    sums = (f"{left:,.1f}", f"{whole:,.1f}", f"{flops:.1e}") if known else ("—", "—", "—")
+    return ("sum", *updates, "", *sums, f"{len(known)} of {len(costs)} runs measured")
+
+
+def aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """Return cells in columns: the first and the last flush left, numbers flush right."""
+    first, *numbers, last = (
+        cell.ljust(width) if column in (0, len(widths) - 1) else cell.rjust(width)
+        for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    )
+    return "  ".join((first, *numbers, last)).rstrip()
