@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bleuprint.params import Comparison, Scoring
-from bleuprint.scoring import METRICS, MetricName, Result, bootstrap_seed, build_metric, read_decoded, read_json
+from bleuprint.scoring import METRICS, MetricName, Result, bootstrap_seed, build_metric, read_decoded
 from bleuprint.statistics import Summary, by_experiment, summarise_scores
 
 if TYPE_CHECKING:
@@ -149,15 +149,3 @@ def interval(metric: "Metric", baseline: Texts, hypotheses: list[str], scoring: 
     differences = np.sort(scores[:, 1] - scores[:, 0])
     tail = len(differences) // TAILS
     return float(differences[tail]), float(differences[-1 - tail])
-
-
-# --- what a training took ---------------------------------------------------------------------------------------------
-
-
-def training_seconds(provenance: Path) -> float | None:
-    """Return how long a run's training took by its provenance, None where that does not know; ValueError if damaged."""
-    try:
-        training = read_json(provenance)["training"]
-        return None if training is None or training["seconds"] is None else float(training["seconds"])
-    except (KeyError, TypeError, ValueError):
-        raise ValueError(f"{provenance} is damaged: score the run again") from None

@@ -68,21 +68,21 @@ class Cost(NamedTuple):
 
 
 def costs_of(runs: Sequence[str], params: Params, results: Path) -> list[Cost]:
-    """Return what the trainings take that runs need; ValueError for a run without experiment or a damaged result."""
+    """Return what the trainings of runs take, each once; ValueError as for an unknown run or a damaged file."""
     found = read_results(params, results)
-    runs = list(dict.fromkeys(params.run_named(run).trained for run in runs))
-    experiments = {run: params.recipes[params.run_named(run).experiment] for run in (*runs, *found)}
-    provenances = {run: read_provenance(results / f"{run}.provenance.json") for run in found}
-    trainings = [measure(found[run], experiments[run], provenances[run]) for run in found]
+    wanted = list(dict.fromkeys(params.run_named(run).trained for run in runs))
+    recipes = {run: params.recipes[params.run_named(run).experiment] for run in (*wanted, *found)}
+    provenances = {run: read_provenance(results / f"{result.run}.provenance.json") for run, result in found.items()}
+    trainings = [measure(found[run], recipes[run], provenances[run]) for run in found]
     measured = [training for training in trainings if training is not None]
-    return [cost_of(run, experiments[run], found.get(run), measured) for run in runs]
+    return [cost_of(run, recipes[run], found.get(run), measured) for run in wanted]
 
 
 def read_results(params: Params, results: Path) -> dict[str, Result]:
-    """Return all results of trainings whose experiment is in params.yaml, by run; not those with another's weights."""
+    """Return a result of each training whose experiment is in params.yaml: its own, else one of the same weights."""
     paths = [path for path in sorted(results.glob("*.json")) if not path.stem.endswith(".provenance")]
-    known = [found for found in map(read_result, paths) if found.experiment in params.experiments]
-    return {found.run: found for found in known if found.trained == found.run}
+    own_last = sorted(map(read_result, paths), key=lambda result: result.run == result.trained)
+    return {found.trained: found for found in own_last if found.trained.rpartition("-")[0] in params.experiments}
 
 
 def read_provenance(path: Path) -> Provenance:
@@ -95,7 +95,7 @@ def measure(result: Result, experiment: Experiment, provenance: Provenance) -> M
     if provenance.training is None or provenance.training.seconds is None:
         return None
     seconds, machine = provenance.training.seconds / result.steps, name_of(provenance.machine)
-    return Measured(result.run, work_of(experiment), seconds, result.flops / result.steps, machine)
+    return Measured(result.trained, work_of(experiment), seconds, result.flops / result.steps, machine)
 
 
 def work_of(experiment: Experiment) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from bleuprint.claims import CurveJudgement, Histories, Judgement, judge, judge_count, judge_curve
-from bleuprint.comparisons import Compared, compare, training_seconds
+from bleuprint.comparisons import Compared, compare
+from bleuprint.cost import read_provenance
 from bleuprint.curves import Curve, Epoch, read_curve, read_history
 from bleuprint.evidence import EVIDENCE_FILE, Evidence, check_evidence, load_evidence
 from bleuprint.figures import bleu_chart, curve_chart, difference_chart, loss_chart, loss_rows, render_svg
@@ -85,7 +86,8 @@ def write_report(
             write_text(out / "figures" / name, figures[name])
         else:
             (out / "figures" / name).unlink(missing_ok=True)  # of an earlier report
-    seconds = {run: training_seconds(provenances[run]) for run in runs} if compared else {}
+    trainings = {run: read_provenance(provenances[run]).training for run in runs} if compared else {}
+    seconds = {run: training.seconds if training else None for run, training in trainings.items()}
     versus = render_comparisons(compared, seconds, scoring.bootstrap_resamples) if compared else None
     write_text(out / "results.md", render_report(title, found, judgements, versus, evidence, figures))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_statistics import result
 
-from bleuprint.comparisons import Compared, Texts, compare, measure, training_seconds
+from bleuprint.comparisons import Compared, Texts, compare, measure
 from bleuprint.params import Comparison, Scoring, Table, validate
 
 SCORING = Scoring(bootstrap_resamples=200, bootstrap_seed=12345)
@@ -207,22 +207,3 @@ def test_a_table_may_compare_or_not() -> None:
     assert validate(Table, table, Path("t.yaml")).comparisons == ()
     declared = {**table, "comparisons": [{"baseline": "a", "experiments": ["b"]}]}
     assert validate(Table, declared, Path("t.yaml")).comparisons == (Comparison(baseline="a", experiments=("b",)),)
-
-
-# --- what a training took ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("training", "seconds"),
-    [({"seconds": 90.5, "tokens_per_second": 1}, 90.5), ({"seconds": None}, None), (None, None)],
-)
-def test_the_seconds_of_a_training(tmp_path: Path, training: object, seconds: float | None) -> None:
-    (tmp_path / "p.json").write_text(json.dumps({"training": training}))
-    assert training_seconds(tmp_path / "p.json") == seconds
-
-
-@pytest.mark.parametrize("text", ["{}", '{"training": {}}', '{"training": {"seconds": "long"}}', '{"training": 3}'])
-def test_a_damaged_provenance_is_named(tmp_path: Path, text: str) -> None:
-    (tmp_path / "p.json").write_text(text)
-    with pytest.raises(ValueError, match=r"p\.json is damaged: score the run again"):
-        training_seconds(tmp_path / "p.json")

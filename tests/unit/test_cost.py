@@ -15,13 +15,21 @@ PARAMS = load_params(ROOT / "params.yaml")
 FULL = PARAMS.recipes["published-full"].train.max_steps
 
 
-def put(root: Path, run: str, seconds: float | None = 900.0, stopped: str = "max_steps", steps: int = 454) -> None:
+def put(
+    root: Path,
+    run: str,
+    seconds: float | None = 900.0,
+    stopped: str = "max_steps",
+    steps: int = 454,
+    trained: str | None = None,
+) -> None:
     """Write the result of a run, 4.54e15 FLOPs, and where and how long it was trained."""
     experiment, _, seed = run.rpartition("-")
     data = {
         "run": run,
         "experiment": experiment,
         "seed": int(seed),
+        "trained": trained or run,
         "corpus": "c",
         "parameters": 1,
         "steps": steps,
@@ -104,6 +112,19 @@ def test_a_result_without_a_time_measures_nothing_but_its_updates(tmp_path: Path
     text = (tmp_path / "published-2.provenance.json").read_text()
     (tmp_path / "published-2.provenance.json").write_text(text.replace("908.0", "null"))
     assert by(tmp_path, "published-2") is None
+
+
+def test_a_training_of_several_runs_counts_once(tmp_path: Path) -> None:
+    """It is known by a run with its weights; and by its own result, where there is one."""
+    runs = ["ablate-greedy-1", "ablate-tiny-1", "ablate-no-averaging-1"]
+    put(tmp_path, "ablate-greedy-1", seconds=300.0, steps=3000, trained="ablate-tiny-1")
+    [found] = costs_of(runs, PARAMS, tmp_path)
+    assert found.by is not None
+    assert (found.run, found.left, found.by.run, found.by.seconds) == ("ablate-tiny-1", 0, "ablate-tiny-1", 0.1)
+    put(tmp_path, "ablate-tiny-1", seconds=600.0, steps=3000)
+    [found] = costs_of(runs, PARAMS, tmp_path)
+    assert found.by is not None
+    assert found.by.seconds == 0.2
 
 
 def test_results_of_experiments_that_are_gone_are_left_out(tmp_path: Path) -> None:

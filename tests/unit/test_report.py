@@ -147,7 +147,8 @@ def decode(project: Path, run: str, *hypotheses: str, hours: float | None = 1.5)
         for kind, lines in (("hyp", hypotheses), ("ref", [REFERENCE])):
             (project / f"{run}.texts/{test}.{kind}.lc-tok.txt").write_text("\n".join(lines * (40 // len(lines))) + "\n")
     training = {"seconds": None if hours is None else 3600 * hours}
-    write_json(project / f"{run}.provenance.json", {"run": run, "training": training})
+    machine = {"cpu": "X", "cores": 2, "gpus": None}
+    write_json(project / f"{run}.provenance.json", {"run": run, "machine": machine, "training": training})
 
 
 def diverge(project: Path) -> None:

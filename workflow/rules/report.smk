@@ -12,6 +12,7 @@ rule report:
         code=code(
             "claims",
             "comparisons",
+            "cost",  # reads the hours of trainings
             "curves",
             "evidence",
             "figures",
