@@ -98,8 +98,7 @@ def train_run(recipe: Recipe, work: Path, out: Path, observe: Observer) -> None:
 
         stopped: Stop | None = None
         while stopped is None:
-            pairs = epoch_pairs(recipe, training, subwords, progress.epoch)
-            finite = run_epoch(recipe, learner, progress, pairs, work, note)
+            finite = run_epoch(recipe, learner, progress, training, subwords, work, note)
             stopped = finish_epoch(recipe, learner, progress, validation, finite, work, note)
     publish(learner, progress, stopped, work, out)
 
@@ -133,14 +132,22 @@ def epoch_pairs(recipe: Recipe, pairs: Pairs, subwords: Subwords | None, epoch: 
     return redraw(subwords, pairs, recipe.train.regularizers.bpe_dropout, recipe.seed, epoch)
 
 
-def run_epoch(recipe: Recipe, learner: Learner, progress: Progress, pairs: Pairs, work: Path, note: Observer) -> bool:
+def run_epoch(
+    recipe: Recipe,
+    learner: Learner,
+    progress: Progress,
+    training: Pairs,
+    subwords: Subwords | None,
+    work: Path,
+    note: Observer,
+) -> bool:
     """Do the updates that are left of the epoch under way; return whether their losses are finite.
 
     The losses are fetched where they are logged, saved or at the end: a GPU need not be waited for at every update.
     """
-    train = recipe.train
+    train, began, read, losses = recipe.train, time.perf_counter(), 0, Pending([], [])
+    pairs = epoch_pairs(recipe, training, subwords, progress.epoch)
     steps = epoch_steps(pairs, train, recipe.seed, progress.epoch)[progress.epoch_steps :]
-    began, read, losses = time.perf_counter(), 0, Pending([], [])
     for batches in prepared(pairs, steps[: train.max_steps - progress.step], learner.device):
         lr = learning_rate(train.schedule, progress.step + 1, recipe.model.d_model, progress.plateau_factor)
         losses.sums.append(train_step(learner, batches, lr))
@@ -150,7 +157,7 @@ def run_epoch(recipe: Recipe, learner: Learner, progress: Progress, pairs: Pairs
         read += source_tokens + losses.tokens[-1]
         logs, saves = (progress.step % n == 0 for n in (train.log_every_steps, train.checkpoint_every_steps))
         if (logs or saves) and not settle(progress, train, losses):
-            return False
+            break
         if logs:
             elapsed = time.perf_counter() - began
             note(progress.step, window_metrics(progress, lr, read / elapsed))
@@ -158,9 +165,9 @@ def run_epoch(recipe: Recipe, learner: Learner, progress: Progress, pairs: Pairs
             began, read = time.perf_counter(), 0
         if saves:
             save_progress(learner, progress, work)
-    finite = settle(progress, train, losses)
+    settle(progress, train, losses)
     progress.seconds += time.perf_counter() - began
-    return finite
+    return math.isfinite(progress.epoch_loss)
 
 
 def epoch_steps(pairs: Pairs, train: Train, seed: int, epoch: int) -> list[list[np.ndarray]]:
@@ -185,7 +192,7 @@ class Pending(NamedTuple):
 
 
 def settle(progress: Progress, train: Train, losses: Pending) -> bool:
-    """Fetch the losses that wait and add them to the sums; return whether all are finite."""
+    """Fetch the losses that wait and add them to the sums; return whether all are finite, and log which is not."""
     found = torch.stack(losses.sums).tolist() if losses.sums else []
     for loss, tokens in zip(found, losses.tokens, strict=True):
         total, terms = epoch_term(train, loss, tokens)
@@ -195,7 +202,11 @@ def settle(progress: Progress, train: Train, losses: Pending) -> bool:
         progress.window_tokens += tokens
     losses.sums.clear()
     losses.tokens.clear()
-    return all(map(math.isfinite, found))
+    bad = [place for place, loss in enumerate(found) if not math.isfinite(loss)]
+    if bad:
+        first = progress.step - len(found) + 1 + bad[0]
+        logger.warning("the loss of update %d, of epoch %d, is %g", first, progress.epoch, found[bad[0]])
+    return not bad
 
 
 def window_metrics(progress: Progress, lr: float, tokens_per_second: float) -> dict[str, float]:

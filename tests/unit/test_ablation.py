@@ -17,7 +17,12 @@ UPDATES = 3_000
 DIFFERENCES: dict[str, tuple[str, dict[str, Any]]] = {
     "ablate-tiny": (
         "tiny",
-        {"train.batches.batches_per_step": 1, "train.max_steps": UPDATES, "train.patience_epochs": 1000},
+        {
+            "train.batches.batches_per_step": 1,
+            "train.max_steps": UPDATES,
+            "train.patience_epochs": 1000,
+            "average.last": 5,
+        },
     ),
     "ablate-no-scale": ("ablate-tiny", {"model.scale_embeddings": False}),
     "ablate-untied": ("ablate-tiny", {"model.tie_embeddings": "none"}),

@@ -159,6 +159,7 @@ def test_a_diverged_training_is_over_and_says_so(
     out = run(recipe_for(corpus, {"schedule": schedule, "log_every_steps": 4}), tmp_path)
     summary = json.loads((out / "summary.json").read_text())
     assert (summary["stopped"], summary["validation_loss"], summary["steps"]) == ("diverged", None, 4)
+    assert "the loss of update 2, of epoch 1, is nan" in caplog.text
     assert "training has diverged" in caplog.text
     with (out / "history.csv").open() as file:
         rows = list(csv.DictReader(file))
