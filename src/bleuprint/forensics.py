@@ -112,7 +112,7 @@ def reached(curve: Curve) -> str:
 
 
 def render_evidence(evidence: Evidence, judgements: Sequence[Judgement | CurveJudgement]) -> str:
-    """Return the chain of evidence as a list, and what follows from it for the claims that it is about.
+    """Return the chain of evidence as a list, and what follows for claims; nothing where there is none of both.
 
     What is said of measured curves comes from the verdicts on them.
     """
@@ -120,7 +120,7 @@ def render_evidence(evidence: Evidence, judgements: Sequence[Judgement | CurveJu
     items = [render_item(number, item, found) for number, item in enumerate(evidence.evidence, 1)]
     values = {one.claim.id: one for one in judgements if isinstance(one, Judgement)}
     follows = [render_consequence(one, values[one.claim], found[one.log]) for one in evidence.consequences]
-    return "\n\n".join(("\n".join(items), *follows))
+    return "\n\n".join((*(["\n".join(items)] if items else []), *follows))
 
 
 def render_item(number: int, item: Item, found: Mapping[str, Identification]) -> str:
