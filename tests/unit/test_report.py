@@ -338,6 +338,10 @@ def test_seeds_are_averaged(project: Path) -> None:
     first, *_, fourth, _, _ = table_below(text, "Claim |")
     assert first[2:4] == ["41.00 (sd 1.41, 2 seeds)", "41.00 (`bleu_lc_tok`, `day`)"]
     assert first[5] == fourth[5] == "1, 2"
+    assert first[7] == "**reproduced** (allowed: 2.83)"
+    assert ", **reproduced** (allowed: 2.83)." in "".join(known(text))
+    assert fourth[7] == "**prefix only**", "a curve"
+    assert table_below(report(project), "Claim |")[0][7] == "**reproduced**", "a single seed"
     assert "| 1 | 6.500 / 5.500 | 6.550 / 5.510 |" in text
 
 
