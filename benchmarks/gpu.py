@@ -41,7 +41,7 @@ def main() -> None:
     chosen = arguments(params)
     runs = load_table(chosen.table).runs if chosen.table else ()
     machine = Machine(device=chosen.device, threads=params.machine.threads)
-    names = list(dict.fromkeys([*chosen.experiments, *(params.run_named(run).experiment for run in runs)]))
+    names = trained_experiments(params, [*(f"{name}-1" for name in chosen.experiments), *runs])
     for name in names:
         corpus_of(params.recipes[name].corpus)  # the program ends now where there is none, not after the first
     print_costs(params, machine, measure_all(params, machine, names, chosen), runs)
@@ -67,6 +67,11 @@ def arguments(params: Params) -> argparse.Namespace:
 def default_table() -> str | None:
     """Return the table whose hours are asked for, where there is one."""
     return TABLE if (TABLES_DIR / f"{TABLE}.yaml").exists() else None
+
+
+def trained_experiments(params: Params, runs: Sequence[str]) -> list[str]:
+    """Return the experiments that are trained for runs, each once: an experiment with another's weights is that one."""
+    return list(dict.fromkeys(params.run_named(run).recipe for run in runs))
 
 
 def measure_all(
@@ -140,8 +145,9 @@ def project(train: Train, epoch_updates: int, update: float, epoch_end: float, s
 
 
 def hours_of(params: Params, costs: "dict[str, Cost]", runs: Sequence[str]) -> list[str]:
-    """Return a line for each run, and one for all of them."""
-    found = {run: project_run(params, costs, run) for run in runs}
+    """Return a line for each training of runs, and one for all of them; shared weights are trained once."""
+    trainings = dict.fromkeys(params.run_named(run).trained for run in runs)
+    found = {run: project_run(params, costs, run) for run in trainings}
     lines = [
         f"{run}: {p.updates:,} updates, {p.epochs:,} epochs, {p.saves:,} states inside epochs: {p.hours:.3g} hours."
         for run, p in found.items()
@@ -151,8 +157,8 @@ def hours_of(params: Params, costs: "dict[str, Cost]", runs: Sequence[str]) -> l
 
 
 def project_run(params: Params, costs: "dict[str, Cost]", run: str) -> Projection:
-    """Return the length of a run by its experiment's cost."""
-    name = params.run_named(run).experiment
+    """Return the length of a training by its experiment's cost."""
+    name = params.training_named(run).experiment
     cost, train = costs[name], params.recipes[name].train
     update, epoch_end = statistics.median(cost.seconds), sum(cost.epoch_end)
     return project(train, cost.epoch_updates, update, epoch_end, cost.epoch_end.save_progress)

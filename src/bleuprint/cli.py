@@ -319,17 +319,18 @@ def cost(table: OptionalTable = None) -> None:
     """Say what a table takes: updates, hours and FLOPs.
 
     Hours are those of the clock on the machine that is named: of the run itself where results/ has it, else of the
-    fastest run with the same model, batches and precision. A training under way counts as not begun.
+    fastest run with the same model, batches and precision that did not diverge, on a machine like this one where there
+    is one. A training under way counts as not begun.
 
     Example: python -m bleuprint cost full
     """
     with plain_errors("starts again"):
-        from bleuprint.cost import costs_of, render_costs
+        from bleuprint.cost import costs_of, render_costs, this_machine
         from bleuprint.params import load_params, load_table
 
         params = load_params()
         runs = load_table(table or params.table).runs
-        typer.echo(render_costs(costs_of(runs, params, RESULTS)))
+        typer.echo(render_costs(costs_of(runs, params, RESULTS, this_machine())))
 
 
 @app.command()

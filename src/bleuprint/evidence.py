@@ -1,12 +1,13 @@
 """The chain of evidence behind a table, as data: reference/evidence.yaml as strict models."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from bleuprint.params import Name, RelativePath, Strict, choose, read_yaml, validate
+from bleuprint.params import TABLES_DIR, Name, RelativePath, Strict, choose, read_yaml, validate
 from bleuprint.published import AnyClaim, CurveClaim
 
 EVIDENCE_FILE = Path(__file__).parent / "reference" / "evidence.yaml"
@@ -63,10 +64,28 @@ class Evidence(Strict):
     evidence: tuple[Item, ...]
     consequences: tuple[Consequence, ...]
 
+    @model_validator(mode="after")
+    def check_ids(self) -> "Evidence":
+        numbers = Counter(one.id for one in self.all())
+        if doubles := [name for name, number in numbers.items() if number > 1]:
+            raise ValueError(f"the id of several pieces of evidence is {', '.join(doubles)}; each has its own")
+        return self
 
-def load_evidence(table: str, path: Path = EVIDENCE_FILE) -> Evidence:
-    """Return the evidence behind a table, in the file's order; ValueError names key and value at fault."""
+    def all(self) -> tuple[Item | Consequence, ...]:
+        """Return the evidence and its consequences."""
+        return (*self.evidence, *self.consequences)
+
+
+def load_evidence(table: str, path: Path = EVIDENCE_FILE, tables_dir: Path = TABLES_DIR) -> Evidence:
+    """Return the evidence behind a table, in the file's order; ValueError names key and value at fault.
+
+    `tables_dir` holds a file {table}.yaml for every table that evidence may name.
+    """
     whole = validate(Evidence, read_yaml(path), path)
+    tables = {file.stem: file for file in sorted(tables_dir.glob("*.yaml"))}
+    for one in whole.all():
+        for name in one.tables:
+            choose("table", name, tables, f"{path}: evidence {one.id}: ")
     return Evidence(
         evidence=tuple(item for item in whole.evidence if table in item.tables),
         consequences=tuple(one for one in whole.consequences if table in one.tables),

@@ -7,7 +7,7 @@ from bleuprint.claims import CurveJudgement, Identification, Judgement, identify
 from bleuprint.curves import TARGETS, Curve, Point, epochs_to_reach, loss_gaps
 from bleuprint.evidence import Consequence, Evidence, Item, Place
 from bleuprint.markdown import ABSENT, code, escape, markdown_table
-from bleuprint.sections import claimed_steps, claimed_value, count, measured_value
+from bleuprint.sections import claimed_steps, claimed_value, count, measured_value, verdict_of
 
 SHOWN_EPOCHS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)  # of curves longer than MANY_EPOCHS, and the last one
 MANY_EPOCHS = 12
@@ -112,7 +112,7 @@ def reached(curve: Curve) -> str:
 
 
 def render_evidence(evidence: Evidence, judgements: Sequence[Judgement | CurveJudgement]) -> str:
-    """Return the chain of evidence as a list, and what follows from it for the claims that it is about.
+    """Return the chain of evidence as a list, and what follows for claims; nothing where there is none of both.
 
     What is said of measured curves comes from the verdicts on them.
     """
@@ -120,7 +120,7 @@ def render_evidence(evidence: Evidence, judgements: Sequence[Judgement | CurveJu
     items = [render_item(number, item, found) for number, item in enumerate(evidence.evidence, 1)]
     values = {one.claim.id: one for one in judgements if isinstance(one, Judgement)}
     follows = [render_consequence(one, values[one.claim], found[one.log]) for one in evidence.consequences]
-    return "\n\n".join(("\n".join(items), *follows))
+    return "\n\n".join((*(["\n".join(items)] if items else []), *follows))
 
 
 def render_item(number: int, item: Item, found: Mapping[str, Identification]) -> str:
@@ -146,7 +146,7 @@ def outcomes(found: Sequence[Identification]) -> str:
 
 def render_consequence(consequence: Consequence, judgement: Judgement, found: Identification) -> str:
     """Return what follows for a claim: what holds in any case, what its rerun gives, who drew the log beside it."""
-    rerun = f"Beside {code(str(judgement.experiment))}: {rerun_of(judgement)}, **{judgement.verdict}**."
+    rerun = f"Beside {code(str(judgement.experiment))}: {rerun_of(judgement)}, {verdict_of(judgement)}."
     drawn = f"Who drew {code(found.file)}: {follow(found)} {escape(reading_of(consequence, found))}"
     return "\n\n".join(
         (f"### What follows for {claimed_value(judgement.claim)}", escape(consequence.always), rerun, drawn)

@@ -20,7 +20,7 @@ from bleuprint.figures import bleu_chart, curve_chart, difference_chart, loss_ch
 from bleuprint.files import write_text
 from bleuprint.forensics import render_curves, render_evidence
 from bleuprint.markdown import escape
-from bleuprint.params import Comparison, Run, Scoring, Splits
+from bleuprint.params import TABLES_DIR, Comparison, Run, Scoring, Splits
 from bleuprint.published import (
     CLAIMS_FILE,
     CURVES_DIR,
@@ -64,17 +64,19 @@ def write_report(
     claims_file: Path = CLAIMS_FILE,
     evidence_file: Path = EVIDENCE_FILE,
     curves_dir: Path = CURVES_DIR,
+    tables_dir: Path = TABLES_DIR,
 ) -> None:
     """Write `out`/results.md and the figures beside it for the runs of a table, in the table's order.
 
     `results`, `provenances` and `histories` have one file per run, `decoded` the directory of its texts, `splits` those
     of every experiment that there is. Raises ValueError where a file is missing, damaged or of another run or training,
     where a claim cannot be answered (its experiment is unknown, or its runs lack its metric, split or epochs), where
-    evidence is about what the table does not claim, and where a comparison is of other sentences than its baseline.
+    evidence is about no table or about what its table does not claim, and where a comparison is of other sentences than
+    its baseline.
     """
     claims = load_claims(table, claims_file)
     check_claims(claims, splits)
-    evidence = load_evidence(table, evidence_file)
+    evidence = load_evidence(table, evidence_file, tables_dir)
     check_evidence(evidence, table, claims)
     found = [read_result_of(run, settings, results[run]) for run, settings in runs.items()]
     epochs = {result.run: read_history_of(result, histories[result.run]) for result in found}
@@ -175,6 +177,7 @@ def render_report(
 ) -> str:
     """Return results.md: claims beside measurements, runs, comparisons, evidence, curves, what the columns mean."""
     single = render_single_runs(results)
+    known = render_evidence(evidence, judgements)
     curves = [judgement for judgement in judgements if isinstance(judgement, CurveJudgement)]
     parts = [
         f"# {escape(title)}",
@@ -187,7 +190,7 @@ def render_report(
         *(("## Comparisons", comparisons) if comparisons else ()),
         *(("## Single runs", single) if single else ()),
         *(("## Verdicts", render_verdicts(judgements)) if judgements else ()),
-        *(("## How we know", render_evidence(evidence, judgements)) if evidence.evidence else ()),
+        *(("## How we know", known) if known else ()),
         *(("## Curves", render_curves(curves)) if curves else ()),
         "## Trainings",
         render_trainings(results),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
-from bleuprint.claims import CurveJudgement, Judgement, number_of
+from bleuprint.claims import CurveJudgement, Judgement, allowed, number_of
 from bleuprint.markdown import ABSENT, code, escape, markdown_table
 from bleuprint.published import COUNTS, MEASURES, AnyClaim, CountClaim, CurveClaim, ValueClaim, digits_of
 from bleuprint.scoring import Result, Score
@@ -44,8 +44,17 @@ def claim_row(judgement: Judgement | CurveJudgement) -> tuple[str, ...]:
         f"{count(claim.parameters)} / {', '.join(sorted({count(run.parameters) for run in runs})) or ABSENT}",
         ", ".join(str(run.seed) for run in runs) or ABSENT,
         f"{count(min((run.steps for run in runs), default=None))} of {count(claimed_steps(judgement))}",
-        f"**{judgement.verdict}**",
+        verdict_of(judgement),
     )
+
+
+def verdict_of(judgement: Judgement | CurveJudgement) -> str:
+    """Return a verdict; on a value of several seeds with how much worse than claimed their mean may be."""
+    verdict = f"**{judgement.verdict}**"
+    if isinstance(judgement, CurveJudgement) or isinstance(judgement.claim, CountClaim) or len(judgement.measured) < 2:
+        return verdict
+    width = allowed(judgement.claim, [number_of(item) for item in judgement.measured])
+    return f"{verdict} (allowed: {width:.{digits_of(judgement.claim.metric)}f})"
 
 
 def count(number: int | None) -> str:
@@ -130,7 +139,9 @@ each seed has a bound of its own. The rule for counts came last, when the counts
   {marked or "none"}); *diverged*: the training of one of its runs ended at a loss that is not finite; *not run*: no
   run of this table is a rerun of it, or none has a whole epoch for a curve.
 - A value is *reproduced* where the mean over seeds is no worse than claimed by more than a tolerance (here:
-  {", ".join(widths) or ABSENT}) or, with two seeds or more, by more than 2 standard deviations of the seeds. Losses are
+  {", ".join(widths) or ABSENT}) or, with two seeds or more, by more than 2 standard deviations of the seeds. Seeds
+  far apart thus allow much, 41.0 and 20.0 as much as 29.7 points: what is allowed stands beside a verdict on several.
+  Losses are
   better when lower, scores when higher. Else it is *prefix only* where a run made fewer updates than the claimed one,
   which then says nothing yet, and *not reproduced* where it did not. A training loss is that of a whole epoch: not of
   a last one with fewer updates than the one before; a single one counts.

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 from copy_task import write_corpus
-from gpu import Projection, hours_of, project, row_of
+from gpu import Projection, hours_of, project, row_of, trained_experiments
 from specs import ROOT, start
 from training_cost import Cost, EpochEnd
 
 from bleuprint.params import load_params
+from bleuprint.runs import recipe_of
 
 PARAMS = load_params(ROOT / "params.yaml")
 TOY = PARAMS.recipes["toy"].train
@@ -33,6 +34,17 @@ def test_runs_are_projected_by_the_median_update_of_their_experiment() -> None:
         "All of them, one after the other: 0.192 hours.",
     ]
     assert hours_of(PARAMS, {"toy": COST}, []) == []
+
+
+def test_weights_of_several_runs_are_measured_and_counted_once() -> None:
+    """Of the table ablation: two of its runs have the weights of ablate-tiny-1."""
+    runs = ["ablate-greedy-1", "ablate-tiny-1", "ablate-no-averaging-1", "toy-1"]
+    names = trained_experiments(PARAMS, runs)
+    assert names == ["ablate-tiny", "toy"]
+    for name in names:
+        recipe_of(PARAMS, f"{name}-1")
+    lines = hours_of(PARAMS, dict.fromkeys(names, COST), runs)
+    assert [line.partition(":")[0] for line in lines] == ["ablate-tiny-1", "toy-1", "All of them, one after the other"]
 
 
 @pytest.mark.parametrize(("waits", "said"), [(None, "yes"), ("called a synchronizing CUDA operation", "NO")])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import pytest
 from claimed import LOSS, claim, count_claim, curve_claim
 
-from bleuprint.claims import CurveJudgement, Judgement, Outcome, identify, judge, judge_count, judge_curve
+from bleuprint.claims import CurveJudgement, Judgement, Outcome, allowed, identify, judge, judge_count, judge_curve
 from bleuprint.curves import Epoch, Point
 from bleuprint.published import CountClaim, ValueClaim
 from bleuprint.scoring import LegacyScore, Result, Score, Tokens
@@ -62,6 +62,12 @@ def test_reproduced_from_the_claim_less_its_tolerance_on(score: float, verdict: 
 def test_binary_fractions_do_not_decide() -> None:
     assert 41.02 - 40.42 > 0.6
     assert judged(claim(value=41.02, tolerance=0.6), [result(40.42)]).verdict == "reproduced"
+
+
+def test_seeds_far_apart_allow_much() -> None:
+    """The example of the rules' text."""
+    assert round(allowed(claim(value=41.02, tolerance=0.6), [41.0, 20.0]), 1) == 29.7
+    assert allowed(claim(tolerance=0.6), [41.0, 41.1]) == allowed(claim(tolerance=0.6), [20.0]) == 0.6
 
 
 @pytest.mark.parametrize(("measured", "verdict"), [(3.1, "reproduced"), (3.11, "not reproduced"), (1.0, "reproduced")])

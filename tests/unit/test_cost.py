@@ -12,6 +12,7 @@ from bleuprint.params import load_params
 from bleuprint.scoring import LegacyScore, Result, Tokens, write_json
 
 PARAMS = load_params(ROOT / "params.yaml")
+HERE = "2 cores of X"
 FULL = PARAMS.recipes["published-full"].train.max_steps
 
 
@@ -22,6 +23,7 @@ def put(
     stopped: str = "max_steps",
     steps: int = 454,
     trained: str | None = None,
+    cpu: str = "X",
 ) -> None:
     """Write the result of a run, 4.54e15 FLOPs, and where and how long it was trained."""
     experiment, _, seed = run.rpartition("-")
@@ -44,13 +46,13 @@ def put(
         "code": {},
     }
     write_json(root / f"{run}.json", Result.model_validate(data).model_dump())
-    machine = {"cpu": "X", "cores": 2, "gpus": None, "more": "ignored"}
+    machine = {"cpu": cpu, "cores": 2, "gpus": None, "more": "ignored"}
     training = None if seconds is None else {"seconds": seconds, "tokens_per_second": 5.0}
     write_json(root / f"{run}.provenance.json", {"run": run, "machine": machine, "training": training})
 
 
 def cost(root: Path, run: str) -> Cost:
-    [found] = costs_of([run], PARAMS, root)
+    [found] = costs_of([run], PARAMS, root, HERE)
     return found
 
 
@@ -118,11 +120,11 @@ def test_a_training_of_several_runs_counts_once(tmp_path: Path) -> None:
     """It is known by a run with its weights; and by its own result, where there is one."""
     runs = ["ablate-greedy-1", "ablate-tiny-1", "ablate-no-averaging-1"]
     put(tmp_path, "ablate-greedy-1", seconds=300.0, steps=3000, trained="ablate-tiny-1")
-    [found] = costs_of(runs, PARAMS, tmp_path)
+    [found] = costs_of(runs, PARAMS, tmp_path, HERE)
     assert found.by is not None
     assert (found.run, found.left, found.by.run, found.by.seconds) == ("ablate-tiny-1", 0, "ablate-tiny-1", 0.1)
     put(tmp_path, "ablate-tiny-1", seconds=600.0, steps=3000)
-    [found] = costs_of(runs, PARAMS, tmp_path)
+    [found] = costs_of(runs, PARAMS, tmp_path, HERE)
     assert found.by is not None
     assert found.by.seconds == 0.2
 
@@ -130,6 +132,69 @@ def test_a_training_of_several_runs_counts_once(tmp_path: Path) -> None:
 def test_results_of_experiments_that_are_gone_are_left_out(tmp_path: Path) -> None:
     put(tmp_path, "gone-1")
     assert by(tmp_path, "published-1") is None
+
+
+def edit(path: Path, **changes: object) -> None:
+    """Change keys of a JSON file; a value may be one that strict JSON does not have."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0])
+def test_a_time_that_is_none_is_refused(tmp_path: Path, seconds: float) -> None:
+    put(tmp_path, "published-1")
+    edit(tmp_path / "published-1.provenance.json", training={"seconds": seconds})
+    with pytest.raises(ValueError, match=r"published-1\.provenance\.json: training\.seconds is (nan|inf|-1\.0): it sh"):
+        cost(tmp_path, "published-1")
+
+
+def test_a_result_without_an_update_is_refused(tmp_path: Path) -> None:
+    put(tmp_path, "published-1")
+    edit(tmp_path / "published-1.json", steps=0)
+    with pytest.raises(ValueError, match=r"published-1\.json: steps is 0: it should be greater than or equal to 1"):
+        cost(tmp_path, "published-1")
+
+
+def test_a_run_that_diverged_measures_itself_alone(tmp_path: Path) -> None:
+    put(tmp_path, "published-1", seconds=1.0, stopped="diverged", steps=10)
+    assert by(tmp_path, "published-1") == "published-1"
+    assert by(tmp_path, "published-2") is None
+    put(tmp_path, "published-3")
+    assert by(tmp_path, "published-2") == "published-3"
+
+
+def test_machines_like_this_one_come_first(tmp_path: Path) -> None:
+    put(tmp_path, "published-1", seconds=1.0, cpu="fast")
+    assert by(tmp_path, "published-full-1") == "published-1", "the only one"
+    put(tmp_path, "published-2", seconds=1000.0)
+    put(tmp_path, "published-3", seconds=900.0)
+    assert by(tmp_path, "published-full-1") == "published-3"
+    assert by(tmp_path, "published-1") == "published-1", "its own clock"
+    [found] = costs_of(["published-full-1"], PARAMS, tmp_path, "2 cores of fast")
+    assert found.by is not None
+    assert found.by.run == "published-1"
+
+
+def test_a_sum_over_unlike_machines_says_so(tmp_path: Path) -> None:
+    put(tmp_path, "published-1", cpu="fast")
+    put(tmp_path, "published-2")
+    last = render_costs(costs_of(["published-1", "published-2"], PARAMS, tmp_path, HERE)).splitlines()[-1]
+    assert last.endswith("2 of 2 runs measured, hours on 2 unlike machines added up")
+
+
+def test_files_of_other_work_are_not_read(tmp_path: Path) -> None:
+    put(tmp_path, "published-1")
+    for name in ("tiny-1", "notes", "tiny-x", "tiny-", "published-01"):
+        (tmp_path / f"{name}.json").write_text("{")
+    assert by(tmp_path, "published-1") == "published-1"
+    with pytest.raises(ValueError, match=r"tiny-1\.json is not JSON"):
+        cost(tmp_path, "tiny-2")
+
+
+def test_the_result_of_another_run_is_refused(tmp_path: Path) -> None:
+    put(tmp_path, "published-1")
+    shutil.copy(tmp_path / "published-1.json", tmp_path / "published-2.json")
+    with pytest.raises(ValueError, match=r"published-2\.json holds published-1 .*, not published-2 .* score publish"):
+        cost(tmp_path, "published-1")
 
 
 def test_a_damaged_provenance_is_named(tmp_path: Path) -> None:
@@ -141,7 +206,7 @@ def test_a_damaged_provenance_is_named(tmp_path: Path) -> None:
 
 def test_the_table_with_its_sums(tmp_path: Path) -> None:
     put(tmp_path, "published-1", seconds=908.0)
-    text = render_costs(costs_of(["published-1", "published-full-1", "readme-full-1"], PARAMS, tmp_path))
+    text = render_costs(costs_of(["published-1", "published-full-1", "readme-full-1"], PARAMS, tmp_path, HERE))
     assert text.splitlines() == [
         "run               updates  planned  s an update  hours left  in all  FLOPs in all  measured by",
         "published-1           454      454         2.00         0.0     0.3       4.5e+15  published-1: 2 cores of X",
@@ -149,7 +214,7 @@ def test_the_table_with_its_sums(tmp_path: Path) -> None:
         "readme-full-1           0  227,000            —           —       —             —  not measured",
         "sum                   454  454,454                    126.1   126.4       2.3e+18  2 of 3 runs measured",
     ]
-    nothing = render_costs(costs_of(["toy-1"], PARAMS, tmp_path)).splitlines()[-1].split()
+    nothing = render_costs(costs_of(["toy-1"], PARAMS, tmp_path, HERE)).splitlines()[-1].split()
     assert nothing == ["sum", "0", "600", "—", "—", "—", "0", "of", "1", "runs", "measured"]
 
 

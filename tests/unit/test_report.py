@@ -111,6 +111,9 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "claims.yaml").write_text(CLAIMS)
     (tmp_path / "evidence.yaml").write_text(EVIDENCE)
     (tmp_path / "log.csv").write_text(LOG)
+    (tmp_path / "tables").mkdir()
+    for table in ("t", "u"):
+        (tmp_path / f"tables/{table}.yaml").touch()
     return tmp_path
 
 
@@ -136,6 +139,7 @@ def report(
         claims_file=project / "claims.yaml",
         evidence_file=project / "evidence.yaml",
         curves_dir=project,
+        tables_dir=project / "tables",
     )
     return (project / out / "results.md").read_text(encoding="utf-8")
 
@@ -262,6 +266,13 @@ def test_the_chain_of_evidence_is_printed_with_its_places(project: Path) -> None
     assert "How we know" not in report(project, table="other")
 
 
+def test_what_follows_is_printed_without_evidence_too(project: Path) -> None:
+    _, consequences = EVIDENCE.split("consequences:")
+    (project / "evidence.yaml").write_text(f"evidence: []\nconsequences:{consequences}")
+    first, second, *_ = known(report(project))
+    assert (first, second) == ("### What follows for 40.5 (`bleu_lc_tok`, `day`)", "In any case.")
+
+
 SMALL = "`small` (median 0.025, largest 0.040; 2 of 3 epochs)"
 OTHER = "`other` (median 1.000, largest 1.000; 1 of 3 epochs)"
 EXACT = "`other` (median 0.000, largest 0.000; 1 of 3 epochs)"
@@ -327,6 +338,10 @@ def test_seeds_are_averaged(project: Path) -> None:
     first, *_, fourth, _, _ = table_below(text, "Claim |")
     assert first[2:4] == ["41.00 (sd 1.41, 2 seeds)", "41.00 (`bleu_lc_tok`, `day`)"]
     assert first[5] == fourth[5] == "1, 2"
+    assert first[7] == "**reproduced** (allowed: 2.83)"
+    assert ", **reproduced** (allowed: 2.83)." in "".join(known(text))
+    assert fourth[7] == "**prefix only**", "a curve"
+    assert table_below(report(project), "Claim |")[0][7] == "**reproduced**", "a single seed"
     assert "| 1 | 6.500 / 5.500 | 6.550 / 5.510 |" in text
 
 
@@ -547,6 +562,11 @@ def test_curve_figure_is_there_only_where_a_published_curve_was_rerun(project: P
         ("other-1.csv", "", r"other-1\.csv has no column epoch, step, train_loss, validation_loss"),
         ("log.csv", None, r"claim d: .*log\.csv is missing; there are: other-1\.csv, small-1\.csv, small-2\.csv"),
         ("evidence.yaml", EVIDENCE.replace("claim: a", "claim: z"), r"evidence one: unknown claim 'z'; valid: a, b, c"),
+        (
+            "evidence.yaml",
+            EVIDENCE.replace("tables: [u]", "tables: [v]"),
+            r"evidence\.yaml: evidence elsewhere: unknown table 'v'; valid: t, u",
+        ),
         ("claims.yaml", CLAIMS.replace("absent: absent", "absent: smal"), r"claim f: unknown experiment 'smal'"),
     ],
 )
