@@ -233,9 +233,9 @@ def report() -> None:
         params = load_params()
         start_log("report", params.table)
         table = load_table(params.table)
-        if set(params.runs) != set(table.runs):
+        if list(params.runs) != list(table.runs):
             raise ValueError(
-                f"workflow/tables/{params.table}.yaml names other runs than params.yaml; "
+                f"workflow/tables/{params.table}.yaml names other runs than params.yaml, or in another order; "
                 f"take them over with: python -m bleuprint use {params.table}"
             )
         datasets = {name: params.corpora[recipe.corpus].dataset for name, recipe in params.recipes.items()}

@@ -3,6 +3,7 @@
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from bleuprint.claims import CurveJudgement, Histories, Judgement
@@ -10,7 +11,7 @@ from bleuprint.comparisons import METRIC, Compared
 from bleuprint.curves import Epoch, finite_epochs
 from bleuprint.published import ValueClaim
 from bleuprint.scoring import Result
-from bleuprint.statistics import by_experiment, summarise_scores
+from bleuprint.statistics import by_experiment, converged, summarise_scores
 
 if TYPE_CHECKING:
     import altair
@@ -82,7 +83,8 @@ def bleu_chart(results: Sequence[Result], judgements: Sequence[Judgement]) -> "a
 def bleu_rows(runs: Sequence[Result], judgements: Sequence[Judgement]) -> list[dict[str, Any]]:
     """Return {"run", "test set", "score", "low", "high"} per test set of an experiment's runs.
 
-    And "claimed" where there is a claim; and of several seeds {"run", "test set", "seed score"} for each.
+    And "claimed" where there is a claim; and of several seeds {"run", "test set", "seed score"} for each. A run that
+    diverged is in no mean and is no ring; the name says so. One that stands alone keeps its score.
     """
     experiment, tests = runs[0].experiment, list(runs[0].test_sets)
     claimed = {
@@ -91,25 +93,32 @@ def bleu_rows(runs: Sequence[Result], judgements: Sequence[Judgement]) -> list[d
         if isinstance(judgement.claim, ValueClaim)
         and (judgement.experiment, judgement.claim.metric) == (experiment, METRIC)
     }
-    name = runs[0].run if len(runs) == 1 else f"{experiment}, {len(runs)} seeds"
-    summaries = {test: summarise_scores(runs, test, METRIC) for test in tests}
+    name = bar_name(runs)
+    counted = runs if len(runs) == 1 else converged(runs)
+    summaries = {test: summarise_scores(counted, test, METRIC) for test in tests if counted}
     rows: list[dict[str, Any]] = [
         {
             "run": name,
             "test set": test,
-            "score": found.mean,
-            "low": found.low,
-            "high": found.high,
+            **({"score": found.mean, "low": found.low, "high": found.high} if (found := summaries.get(test)) else {}),
             **({"claimed": claimed[test]} if test in claimed else {}),
         }
-        for test, found in summaries.items()
+        for test in tests
     ]
-    seeds = runs if len(runs) > 1 else ()
+    seeds = counted if len(runs) > 1 else ()
     return rows + [
         {"run": name, "test set": test, "seed score": run.test_sets[test][METRIC].score}
         for test in tests
         for run in seeds
     ]
+
+
+def bar_name(runs: Sequence[Result]) -> str:
+    """Return "tiny-1", "tiny-1 (diverged)", "tiny, 3 seeds" or "tiny, 3 seeds (1 diverged)"."""
+    diverged = len(runs) - len(converged(runs))
+    if len(runs) == 1:
+        return f"{runs[0].run} (diverged)" if diverged else runs[0].run
+    return f"{runs[0].experiment}, {len(runs)} seeds" + (f" ({diverged} diverged)" if diverged else "")
 
 
 def difference_chart(compared: Sequence[Compared]) -> "altair.FacetChart":
@@ -190,12 +199,17 @@ def curve_rows(judgements: Sequence[CurveJudgement], histories: Histories) -> It
 def seed_losses(
     judgement: CurveJudgement, column: str, histories: Histories
 ) -> Iterable[tuple[int, dict[str, float | int]]]:
-    """Yield each epoch that is measured, with the mean, the lowest and the highest of the seeds' losses."""
+    """Yield each epoch that is measured, with the mean, the lowest and the highest of the seeds' losses.
+
+    A seed that diverged is left out; where all did, their losses before that are drawn.
+    """
+    runs = converged(judgement.runs) or judgement.runs
     for epoch, point in judgement.measured.items():
-        rows = [row for run in judgement.runs for row in finite_epochs(histories[run.run]) if row.epoch == epoch]
+        rows = [row for run in runs for row in finite_epochs(histories[run.run]) if row.epoch == epoch]
         losses = [getattr(row, column) for row in rows]
-        bounds = {"low": min(losses), "high": max(losses), "seeds": len(losses)}
-        yield epoch, {"loss": getattr(point, column), **bounds}
+        if losses:
+            mean = getattr(point, column) if len(runs) == len(judgement.runs) else fmean(losses)
+            yield epoch, {"loss": mean, "low": min(losses), "high": max(losses), "seeds": len(losses)}
 
 
 def render_svg(chart: "altair.Chart | altair.FacetChart") -> str:

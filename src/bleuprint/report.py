@@ -153,15 +153,16 @@ def draw(
 ) -> dict[str, str]:
     """Return the figures as SVG by their file names.
 
-    curves.svg only where a published curve was rerun, ablation.svg only where experiments are compared.
+    curves.svg only where a published curve was rerun, ablation.svg only where there is a difference.
     """
+    differ = any(row.difference is not None for comparison in compared for row in comparison.rows)
     trained = {result.trained: histories[result.run] for result in results}
     values = [judgement for judgement in judgements if isinstance(judgement, Judgement)]
     rerun = [judgement for judgement in judgements if isinstance(judgement, CurveJudgement) and judgement.measured]
     charts: dict[str, Any] = {
         "loss.svg": loss_chart([row for run, history in trained.items() for row in loss_rows(run, history)]),
         "bleu.svg": bleu_chart(results, values),
-        **({"ablation.svg": difference_chart(compared)} if compared else {}),
+        **({"ablation.svg": difference_chart(compared)} if differ else {}),
         **({"curves.svg": curve_chart(rerun, histories)} if rerun else {}),
     }
     return {name: render_svg(chart) for name, chart in charts.items()}

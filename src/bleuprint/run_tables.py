@@ -6,7 +6,7 @@ from statistics import fmean, stdev
 from bleuprint.comparisons import METRIC, Compared, Row
 from bleuprint.markdown import ABSENT, code, markdown_table
 from bleuprint.scoring import METRICS, Result
-from bleuprint.statistics import Summary, by_experiment, summarise_scores
+from bleuprint.statistics import Summary, by_experiment, converged, summarise_scores
 
 HEADER = (
     "Run", "Corpus", "Parameters", "Updates", "Validation loss", code("legacy_score"), "Test set", *map(code, METRICS),
@@ -34,7 +34,8 @@ def render_runs(results: Sequence[Result]) -> str:
 SEVERAL_SEEDS = (
     "A row of several seeds has their mean, their standard deviation (sd) and Student's 95 % interval of that mean: "
     "where the mean over ever more seeds would be, on the same sentences. The bootstrap's interval of one run is "
-    "another thing: how far other sentences would move its score. [The single runs](results.md#single-runs)."
+    "another thing: how far other sentences would move its score. "
+    "A run that diverged is counted, and is in no mean. [The single runs](results.md#single-runs)."
 )
 
 
@@ -43,10 +44,11 @@ def experiment_row(runs: Sequence[Result], test: str) -> tuple[str, ...]:
     if len(runs) == 1:
         return run_row(runs[0], test)
     parameters = ", ".join(dict.fromkeys(f"{run.parameters:,}" for run in runs))
-    losses = [run.validation_loss for run in runs if run.validation_loss is not None]
-    legacy = with_sd([run.legacy_score.score for run in runs], 2)
+    counted = converged(runs)
+    losses = [run.validation_loss for run in counted if run.validation_loss is not None]
+    legacy = with_sd([run.legacy_score.score for run in counted], 2)
     cells = (
-        with_interval(summarise_scores(runs, test, name)) if name in runs[0].test_sets[test] else ABSENT
+        with_interval(summarise_scores(counted, test, name)) if counted and name in runs[0].test_sets[test] else ABSENT
         for name in METRICS
     )
     return (
@@ -54,7 +56,7 @@ def experiment_row(runs: Sequence[Result], test: str) -> tuple[str, ...]:
         code(runs[0].corpus),
         parameters,
         updates_of(runs),
-        with_sd(losses, 3) if len(losses) == len(runs) else ABSENT,
+        with_sd(losses, 3),
         f"{legacy} ({code(runs[0].legacy_score.split)})",
         code(test),
         *cells,
@@ -64,9 +66,13 @@ def experiment_row(runs: Sequence[Result], test: str) -> tuple[str, ...]:
 def updates_of(runs: Sequence[Result]) -> str:
     """Return "7,076" or "7,015 to 7,198", and how many runs diverged."""
     fewest, most = min(run.steps for run in runs), max(run.steps for run in runs)
-    diverged = sum(run.stopped == "diverged" for run in runs)
-    span = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
-    return f"{span} ({diverged} diverged)" if diverged else span
+    return (f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}") + how_many_diverged(runs)
+
+
+def how_many_diverged(runs: Sequence[Result]) -> str:
+    """Return " (1 diverged)", nothing where none did."""
+    diverged = len(runs) - len(converged(runs))
+    return f" ({diverged} diverged)" if diverged else ""
 
 
 def weights_of_others(results: Sequence[Result]) -> list[str]:
@@ -76,14 +82,20 @@ def weights_of_others(results: Sequence[Result]) -> list[str]:
 
 
 def with_sd(values: Sequence[float], digits: int) -> str:
-    """Return "1.690 (sd 0.012)" for several values."""
+    """Return "1.690 (sd 0.012)" for several values, "1.690" for one, a dash for none."""
+    if len(values) < 2:
+        return f"{values[0]:.{digits}f}" if values else ABSENT
     return f"{fmean(values):.{digits}f} (sd {stdev(values):.{digits}f})"
 
 
 def with_interval(summary: Summary) -> str:
     """Return "41.02 [39.80, 42.31]" for one run, "41.02 (sd 0.21) [40.50, 41.54]" for several."""
-    sd = "" if summary.sd is None else f" (sd {summary.sd:.2f})"
-    return f"{summary.mean:.2f}{sd} [{summary.low:.2f}, {summary.high:.2f}]"
+    return f"{mean_and_sd(summary)} [{summary.low:.2f}, {summary.high:.2f}]"
+
+
+def mean_and_sd(summary: Summary) -> str:
+    """Return "41.02" for one run, "41.02 (sd 0.21)" for several."""
+    return f"{summary.mean:.2f}" + ("" if summary.sd is None else f" (sd {summary.sd:.2f})")
 
 
 # --- single runs ------------------------------------------------------------------------------------------------------
@@ -124,25 +136,27 @@ def render_comparisons(compared: Sequence[Compared], seconds: Mapping[str, float
 def render_comparison(compared: Compared, seconds: Mapping[str, float | None]) -> str:
     """Return one comparison: the baseline's scores, then each experiment's with their difference."""
     header = (
-        "Experiment", "Seeds", "Test set", code(METRIC), "Difference", "95 % interval", "p", "Training hours", "FLOPs",
+        "Experiment", "Seeds", "Test set", code(METRIC), "Difference", "95 % interval", "p, two-sided",
+        "p of sacreBLEU", "Training hours", "FLOPs",
     )  # fmt: skip
     rows = [comparison_row(row, seconds) for row in compared.rows]
     title = f"### Beside {code(compared.baseline)}"
     runs = [run for row in compared.rows if row.test == compared.rows[0].test for run in row.runs]
-    table = markdown_table(header, rows, numbers=(3, 4, 5, 6, 7, 8))
+    table = markdown_table(header, rows, numbers=(3, 4, 5, 6, 7, 8, 9))
     return "\n\n".join((title, table, *weights_of_others(runs)))
 
 
 def comparison_row(row: Row, seconds: Mapping[str, float | None]) -> tuple[str, ...]:
     """Return an experiment on one test set."""
-    mean = f"{row.scores.mean:.2f}" + ("" if row.scores.sd is None else f" (sd {row.scores.sd:.2f})")
-    differs = (ABSENT,) * 3
+    mean = ABSENT if row.scores is None else mean_and_sd(row.scores)
+    differs = (ABSENT,) * 4
     if row.difference is not None:
-        score, low, high, p_value = row.difference
-        differs = (f"{score:+.2f}", f"[{low:+.2f}, {high:+.2f}]", ABSENT if p_value is None else f"{p_value:.3f}")
+        score, low, high, p_value, theirs = row.difference
+        shown = ABSENT if theirs is None else f"{theirs:.3f}"
+        differs = (f"{score:+.2f}", f"[{low:+.2f}, {high:+.2f}]", f"{p_value:.3f}", shown)
     return (
         code(row.experiment),
-        ", ".join(str(run.seed) for run in row.runs),
+        ", ".join(str(run.seed) for run in row.runs) + how_many_diverged(row.runs),
         code(row.test),
         mean,
         *differs,
@@ -161,13 +175,18 @@ def how_to_read(count: int, resamples: int) -> str:
     """Return what a difference, its interval and its p-value say and do not say."""
     return f"""- *Difference*: {code(METRIC)} of the texts of all seeds together, less that of the baseline's.
   The score before it is the mean over seeds. *95 % interval*: of the difference in {resamples:,} resamples of the
-  sentences, the same for both.
-- *p*: sacreBLEU's paired bootstrap: the share of resamples in which the difference strays from its mean by more than
-  its own size. A dash: both texts are the same.
-- Differences tested here: {count}. None is corrected for the others: of twenty without any effect, one has p below
-  0.05.
+  sentences, the same for both. Of several seeds, a sentence that is drawn brings its translations by all of them.
+- A difference is called significant only where its interval excludes 0.
+- *p, two-sided*: twice the share of those resamples whose difference is on one side of 0, or 0: of the side with fewer,
+  at most 1. One resample more is counted than there are.
+- *p of sacreBLEU*: what `sacrebleu --paired-bs` prints, so that anyone can check it, for one seed on each side; a dash
+  also where both texts are the same. It is the share of resamples in which the size of the difference is above the mean
+  of these sizes by more than the size of the difference measured. That is in effect one-sided: without any effect it is
+  below 0.05 in 11 to 13 of 100 comparisons, not in 5.
+- Differences tested here: {count}. None is corrected for the others: of twenty without any effect, one has an interval
+  that excludes 0.
+- No difference is told where a run on either side diverged, and such a run is in no mean.
 - All of this is about sentences. It does not say what other seeds would give: with one seed, a difference between two
-  trainings may be one between their seeds. Of several seeds, each sentence counts as often as there are seeds, as if it
-  were another one each time: the interval is rather too narrow.
+  trainings may be one between their seeds.
 - *Training hours*, by the clock on the machine that the run's provenance names, and *FLOPs* are those of one run, the
   mean over seeds. Weights that several runs have cost this once."""

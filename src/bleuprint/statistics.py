@@ -8,13 +8,15 @@ from typing import NamedTuple
 from bleuprint.scoring import MetricName, Result, Score
 
 CONFIDENCE = 0.95
+LOWEST, HIGHEST = 0.0, 100.0  # of every score in METRICS, BLEU and chrF alike
 
 
 class Summary(NamedTuple):
     """The mean over `n` seeds, their standard deviation (n - 1; None for one seed) and a 95 % interval.
 
     Of two seeds or more the interval is Student's for the mean over seeds: it says where the mean over all seeds is, on
-    these sentences. Of one seed it is the bootstrap's: it says how far other sentences would move this run's score.
+    these sentences, and ends at 0 and 100 as scores do. Of one seed it is the bootstrap's: it says how far other
+    sentences would move this run's score.
     """
 
     mean: float
@@ -30,8 +32,13 @@ def by_experiment(results: Sequence[Result]) -> dict[str, tuple[Result, ...]]:
     return {name: tuple(result for result in results if result.experiment == name) for name in names}
 
 
+def converged(results: Sequence[Result]) -> tuple[Result, ...]:
+    """Return the runs that count for a mean: those that did not diverge."""
+    return tuple(result for result in results if result.stopped != "diverged")
+
+
 def summarise_scores(results: Sequence[Result], test: str, metric: MetricName) -> Summary:
-    """Return the scores of the runs of one experiment, one at least, on one test set."""
+    """Return the scores of the runs of one experiment, one at least, on one test set, all of them, diverged or not."""
     return summarise([result.test_sets[test][metric] for result in results])
 
 
@@ -42,7 +49,7 @@ def summarise(scores: Sequence[Score]) -> Summary:
     values = [score.score for score in scores]
     mean, sd = fmean(values), stdev(values)
     half = t_quantile(len(values) - 1) * sd / math.sqrt(len(values))
-    return Summary(mean, sd, len(values), mean - half, mean + half)
+    return Summary(mean, sd, len(values), max(mean - half, LOWEST), min(mean + half, HIGHEST))
 
 
 def t_quantile(degrees: int) -> float:

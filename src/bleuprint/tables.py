@@ -21,13 +21,18 @@ def use(name: str, params_file: Path = PARAMS_FILE, tables: Path = TABLES_DIR) -
     """
     data = read_yaml(params_file)
     active = active_section(name, load_table(name, tables), data, params_file)
-    if {key: data.get(key) for key in ACTIVE_KEYS} == active:
+    if in_order({key: data.get(key) for key in ACTIVE_KEYS}) == in_order(active):
         return False
     text = params_file.read_bytes().decode("utf-8")
     changed = replace_blocks(text, active, params_file)
     assert YAML(typ="safe", pure=True).load(changed) == {**data, **active}, "use changed more than the active table"
     write_text(params_file.resolve(), changed)
     return True
+
+
+def in_order(value: Any) -> Any:
+    """Return mappings as lists of their items, which are equal only in the same order: rows of reports follow it."""
+    return [(key, in_order(item)) for key, item in value.items()] if isinstance(value, dict) else value
 
 
 def active_section(name: str, table: Table, data: dict, params_file: Path) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from safetensors.numpy import save_file
 from specs import ROOT, bleuprint, start
 
 from bleuprint.console import plain_errors, sentence, start_log
+from bleuprint.params import load_table
 from bleuprint.runs import code_files
 
 STAGES = ["download", "tokenize", "train", "average", "decode", "score", "report"]
@@ -232,15 +233,18 @@ def test_report_imports_no_torch(project: Path) -> None:
     assert done.stdout == "imported:\n"
 
 
-def test_a_table_with_other_runs_than_params_yaml_is_not_reported(project: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", ["another run", "another order"])
+def test_a_table_with_other_runs_than_params_yaml_is_not_reported(project: Path, tmp_path: Path, change: str) -> None:
     """Someone has added a run to the table's file and not called `use`: the report would lack it without a word."""
     shutil.copytree(project, tmp_path, dirs_exist_ok=True)
     table = tmp_path / "workflow/tables/default.yaml"
-    table.write_text(table.read_text().replace("runs: [", "runs: [tiny-2, "))
+    runs = load_table("default", table.parent).runs
+    names = ", ".join(("tiny-2", *runs) if change == "another run" else reversed(runs))
+    table.write_text(f'title: "t"\nruns: [{names}]\n')
     done = bleuprint(tmp_path, "report")
     assert done.returncode == 1
     assert done.stderr == (
-        "error: workflow/tables/default.yaml names other runs than params.yaml; "
+        "error: workflow/tables/default.yaml names other runs than params.yaml, or in another order; "
         "take them over with: python -m bleuprint use default\n"
     )
 

@@ -9,12 +9,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bleuprint.claims import Verdict, judge
-from bleuprint.figures import bleu_chart, loss_chart, render_svg
+from bleuprint.claims import CurveJudgement, Verdict, judge
+from bleuprint.curves import Epoch, mean_curve
+from bleuprint.figures import bleu_chart, loss_chart, render_svg, seed_losses
 from bleuprint.forensics import shown
 from bleuprint.markdown import code, escape, markdown_table
 from bleuprint.params import Comparison, Run, Scoring, Splits
-from bleuprint.published import ValueClaim, load_claims
+from bleuprint.published import CurveClaim, ValueClaim, load_claims
 from bleuprint.report import BEGIN, END, readme_block, update_readme, write_report
 from bleuprint.scoring import LegacyScore, MetricName, Result, Score, Tokens, write_json
 
@@ -362,6 +363,21 @@ def test_seeds_share_a_row_and_stand_alone_further_down(project: Path) -> None:
     assert len(re.findall(r'aria-roledescription="point"', svg)) == 2 * (2 + 2), "means of both, and two rings"
 
 
+def test_a_seed_that_diverged_is_in_no_mean_of_a_drawn_curve(project: Path) -> None:
+    runs = (result("small-1", cased=False), result("small-2", cased=False, loss=None))
+    histories = {
+        run: [Epoch(epoch, 10 * epoch, *losses) for epoch, losses in enumerate(HISTORIES[run], 1)]
+        for run in ("small-1", "small-2")
+    }
+    measured = mean_curve([histories[run.run] for run in runs], [{}, {}])
+    claim = next(claim for claim in load_claims("t", project / "claims.yaml") if isinstance(claim, CurveClaim))
+    judgement = CurveJudgement(claim, "small", runs, {}, measured, None, None, "diverged")
+    drawn = dict(seed_losses(judgement, "train_loss", histories))
+    assert [(drawn[1][key]) for key in ("loss", "low", "high", "seeds")] == [6.53, 6.53, 6.53, 1]
+    alone = dict(seed_losses(judgement._replace(runs=runs[1:]), "train_loss", histories))
+    assert alone[1]["high"] == 6.57
+
+
 # --- weights of another run, comparisons ------------------------------------------------------------------------------
 
 GREEDY = {"small-greedy-1": RUNS["small-1"].model_copy(update={"experiment": "small-greedy"})}
@@ -390,11 +406,11 @@ def test_comparisons_have_a_section_and_a_figure_only_where_they_are_declared(pr
         ["`small`", "1", "`day`", "40.00"], ["`small`", "1", "`night`", "40.00"],
         ["`other`", "1", "`day`", "40.00"], ["`other`", "1", "`night`", "40.00"],
     ]  # fmt: skip
-    assert [row[4:7] for row in rows[:2]] == [["—"] * 3] * 2
+    assert [row[4:8] for row in rows[:2]] == [["—"] * 4] * 2
     assert rows[2][4].startswith("+")
     assert re.fullmatch(r"\[\+\d+\.\d\d, \+\d+\.\d\d\]", rows[2][5])
-    assert rows[2][6] == "0.010", "1 / 101"
-    assert [row[7:] for row in rows[1:3]] == [["0.25", "3.21e+15"], ["1.50", "3.21e+15"]]
+    assert rows[2][6:8] == ["0.020", "0.010"], "2 / 101, 1 / 101"
+    assert [row[8:] for row in rows[1:3]] == [["0.25", "3.21e+15"], ["1.50", "3.21e+15"]]
     assert "Differences tested here: 2." in section
     svg = (project / "reports/t/figures/ablation.svg").read_text(encoding="utf-8")
     ElementTree.fromstring(svg)
@@ -410,8 +426,22 @@ def test_a_training_time_that_is_not_known_is_a_dash(project: Path) -> None:
     decode(project, "other-1", REFERENCE, hours=None)
     text = report(project, comparisons=[Comparison(baseline="other", experiments=("small",))])
     first, _, third, _ = table_below(text.partition("## Comparisons")[2], "Experiment")
-    assert (first[7], third[7]) == ("—", "1.50")
-    assert third[4:7] == ["+0.00", "[+0.00, +0.00]", "—"], "the same texts"
+    assert (first[8], third[8]) == ("—", "1.50")
+    assert third[4:8] == ["+0.00", "[+0.00, +0.00]", "1.000", "—"], "the same texts"
+
+
+def test_no_difference_is_told_or_drawn_where_a_run_diverged(project: Path) -> None:
+    decode(project, "small-1", "ein hund rennt", REFERENCE)
+    decode(project, "other-1", "ein hund rennt schnell über die wiese", REFERENCE)
+    diverge(project)
+    text = report(project, comparisons=[Comparison(baseline="small", experiments=("other",))])
+    section = text.partition("## Comparisons")[2].partition("\n## ")[0]
+    rows = table_below(section, "Experiment")
+    assert sorted(row[1] for row in rows) == ["1", "1", "1 (1 diverged)", "1 (1 diverged)"]
+    assert [row[3] for row in rows if "diverged" in row[1]] == ["—", "—"]
+    assert [row[4:8] for row in rows] == [["—"] * 4] * 4
+    assert "Differences tested here: 0." in section
+    assert not (project / "reports/t/figures/ablation.svg").exists()
 
 
 def test_every_run_and_test_set_has_a_row(project: Path) -> None:

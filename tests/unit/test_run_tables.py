@@ -3,7 +3,13 @@
 import pytest
 from test_statistics import result
 
+from bleuprint.figures import bleu_rows
 from bleuprint.run_tables import experiment_row, hours, render_runs, updates_of, weights_of_others
+from bleuprint.scoring import Result
+
+
+def diverged(run: Result) -> Result:
+    return run.model_copy(update={"stopped": "diverged", "validation_loss": None})
 
 
 def test_a_row_of_seeds_has_the_mean_of_each_column() -> None:
@@ -24,10 +30,31 @@ def test_a_row_of_seeds_has_the_mean_of_each_column() -> None:
     assert row[7:] == ("41.00 (sd 1.41) [28.29, 53.71]", "—", "—", "—")
 
 
-def test_a_seed_that_diverged_is_counted_and_leaves_no_mean_loss() -> None:
-    diverged = result("a", 2).model_copy(update={"stopped": "diverged", "validation_loss": None})
-    row = experiment_row([result("a", 1), diverged], "day")
-    assert row[3:5] == ("1 (1 diverged)", "—")
+def test_a_seed_that_diverged_is_counted_and_is_in_no_mean() -> None:
+    runs = [result("a", 1, 40.0), diverged(result("a", 2, 1.0)), result("a", 3, 42.0)]
+    row = experiment_row(runs, "day")
+    assert row[:1] + row[3:6] == ("`a`, 3 seeds", "1 (1 diverged)", "1.000 (sd 0.000)", "1.00 (sd 0.00) (`val`)")
+    assert row[7] == "41.00 (sd 1.41) [28.29, 53.71]"
+    assert experiment_row(runs[:2], "day")[4:8] == ("1.000", "1.00 (`val`)", "`day`", "40.00 [39.00, 42.00]")
+    assert experiment_row([runs[1], diverged(runs[0])], "day")[3:8] == (
+        "1 (2 diverged)",
+        "—",
+        "— (`val`)",
+        "`day`",
+        "—",
+    )
+
+
+def test_the_figure_draws_no_seed_that_diverged_and_says_so() -> None:
+    runs = [result("a", 1, 40.0), diverged(result("a", 2, 1.0)), result("a", 3, 42.0)]
+    mean, _, *rings = bleu_rows(runs, ())
+    assert mean["run"] == "a, 3 seeds (1 diverged)"
+    assert mean["score"] == 41.0
+    assert [row["seed score"] for row in rings] == [40.0, 42.0, 20.0, 21.0]
+    assert bleu_rows([diverged(run) for run in runs], ()) == [
+        {"run": "a, 3 seeds (3 diverged)", "test set": test} for test in ("day", "night")
+    ]
+    assert [row["run"] for row in bleu_rows(runs[1:2], ())] == ["a-2 (diverged)"] * 2
 
 
 def test_all_seeds_of_one_length_have_one_number() -> None:

@@ -52,6 +52,12 @@ def test_three_seeds_by_hand() -> None:
     assert found.high == pytest.approx(41 + 4.302653 / math.sqrt(3), abs=1e-5)
 
 
+def test_no_interval_leaves_the_scores_that_there_are() -> None:
+    """Two seeds have t(1) 12.7: without the ends 0 and 100 the bounds were -12.6 and 114.6."""
+    assert summarise([score(0.0), score(2.0)]).low == 0.0
+    assert summarise([score(99.0), score(100.0)]).high == 100.0
+
+
 def test_the_metric_and_the_test_set_that_are_asked_for() -> None:
     runs = [result("a", 1, 40.0), result("a", 2, 44.0)]
     found = summarise_scores(runs, "night", "bleu_lc_tok")

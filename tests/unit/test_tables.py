@@ -70,6 +70,15 @@ def test_the_active_table_again_does_not_touch_the_file(project: Path) -> None:
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
+def test_the_same_runs_in_another_order_are_taken_over(project: Path) -> None:
+    table = project / "tables/default.yaml"
+    table.write_text('title: "t"\nruns: [readme-1, tiny-1]\n')
+    assert use_in(project, "default")
+    table.write_text('title: "t"\nruns: [tiny-1, readme-1]\n')
+    assert use_in(project, "default")
+    assert list(load_params(project / "params.yaml").runs) == ["tiny-1", "readme-1"]
+
+
 def test_blocks_are_replaced_wherever_and_however_they_stand() -> None:
     text = (
         "# first\nother: &shared {a: 1.0e-5}  # kept\nruns: {x: 1,\n  y: [2]}   # trailing\n\n"
