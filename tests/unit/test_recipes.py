@@ -133,7 +133,7 @@ def test_pi_taus_recipe(name: str, form: str) -> None:
     assert (experiment.corpus, model.form) == ("multi30k-basic", form)
     assert (model.d_model, model.n_heads, model.n_layers, model.d_ff, model.dropout) == (256, 8, 4, 512, 0.1)
     assert (train.optimizer.kind, train.schedule.lr, train.optimizer.weight_decay) == ("adamw", 1e-4, 1e-4)
-    assert (train.optimizer.clip_norm, train.label_smoothing, train.max_steps) == (1.0, 0.0, 30 * 226)
+    assert (train.optimizer.clip_norm, train.label_smoothing, train.max_steps) == (1.0, 0.0, 10 * 226)  # of 30 epochs
     assert (train.batches.sentences, train.batches.pool_batches, train.batches.drop_last) == (128, 100, True)
     assert (train.batches.sort_by, train.batches.shuffle_batches) == ("source_characters", False)
     assert (experiment.decode.search, PARAMS.corpora["multi30k-basic"].source_marks) == ("greedy", "none")
