@@ -404,8 +404,8 @@ def check_kept(average: Average, train: Train, prefix: str = "") -> None:
 
 
 def recipe_or_reuse(data: Any) -> str:
-    """Return which of the two an experiment is: the key `weights` tells."""
-    return "reuse" if isinstance(data, dict) and "weights" in data else "recipe"
+    """Return which of the two an experiment is, read or to be written: the key `weights` tells."""
+    return "reuse" if isinstance(data, Reuse) or (isinstance(data, dict) and "weights" in data) else "recipe"
 
 
 AnyExperiment = Annotated[

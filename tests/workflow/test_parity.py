@@ -62,9 +62,9 @@ EDITS = {
         "'python -m bleuprint average toy-1' in Snakemake",
     ),
     "input": (
-        "        - src/bleuprint/training.py\n        - src/bleuprint/updates.py\n      params",
-        "        - src/bleuprint/updates.py\n      params",
-        "train@toy-1: input src/bleuprint/training.py only in Snakemake",
+        "        - src/bleuprint/resume.py\n        - src/bleuprint/subwords.py\n",
+        "        - src/bleuprint/subwords.py\n",
+        "train@toy-1: input src/bleuprint/resume.py only in Snakemake",
     ),
     "output": (
         "        - runs/${key}/train/metrics.jsonl\n      metrics",
