@@ -149,8 +149,12 @@ def test_a_partial_target_records_what_it_ran_and_no_more(origin: Path, tmp_path
     assert changed_stages(root) == JOBS[1:], "the corpus of the old data must not pass for one of the new data"
 
 
-def test_an_edit_while_jobs_run_is_not_recorded(origin: Path, tmp_path: Path) -> None:
-    """DVC would note the parameters of the end beside the outputs of those of the beginning."""
+@pytest.mark.parametrize("whole", [True, False], ids=["edited", "being-written"])
+def test_an_edit_while_jobs_run_is_not_recorded(origin: Path, tmp_path: Path, whole: bool) -> None:
+    """DVC would note the parameters of the end beside the outputs of those of the beginning.
+
+    An editor, and DVC itself, leave the file empty for a moment.
+    """
     root = clone(origin, tmp_path / "clone")
     command, log = ("snakemake", "--cores", "2", "data/raw/toy"), root / "work/logs/download-toy.log"
     with subprocess.Popen(
@@ -159,9 +163,15 @@ def test_an_edit_while_jobs_run_is_not_recorded(origin: Path, tmp_path: Path) ->
         while not log.exists():  # it is begun when the job has read its parameters
             assert call.poll() is None, "snakemake ended before its job began"
             time.sleep(0.02)
-        set_parameter(root, "datasets.toy.pairs.train", 1999)
+        params = (root / "params.yaml").read_text()
+        if whole:
+            set_parameter(root, "datasets.toy.pairs.train", 1999)
+        else:
+            (root / "params.yaml").write_text("")
         said = call.communicate()[0]
     assert "DVC is told nothing" in said
+    if not whole:
+        (root / "params.yaml").write_text(params)
     assert (root / "data/raw/toy/train.en").read_text().count("\n") == 2000
     assert "download" in changed_stages(root)
 

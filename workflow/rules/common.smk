@@ -90,6 +90,14 @@ def what_dvc_would_record():
 AT_START = what_dvc_would_record()
 
 
+def changed_meanwhile():
+    """Return whether DVC would record something else now than at the start."""
+    try:
+        return what_dvc_would_record() != AT_START
+    except ValueError:  # params.yaml is being written, or has a mistake
+        return True
+
+
 def record_finished_jobs_in_dvc():
     """Commit to DVC the stages whose jobs ran to their end in this call, and no others.
 
@@ -99,7 +107,7 @@ def record_finished_jobs_in_dvc():
     """
     if workflow.touch:
         return
-    if what_dvc_would_record() != AT_START:
+    if changed_meanwhile():
         print(
             "params.yaml or src/ changed during this call: DVC is told nothing and will run its stages", file=sys.stderr
         )
