@@ -17,8 +17,9 @@ from bleuprint.batching import open_ids
 from bleuprint.checkpoint import average, load_into
 from bleuprint.corpus import read_pairs
 from bleuprint.decoding import translate
+from bleuprint.graph import load_params
 from bleuprint.models import build_model
-from bleuprint.params import Decode, LengthPenalty, load_params
+from bleuprint.params import Decode, LengthPenalty
 from bleuprint.tokenizers import load_tokenizer, official_chain
 
 

@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 
 from table import print_table, ratio, spread
 
-from bleuprint.params import Corpus, Decode, Experiment, TransformerModel, load_params
+from bleuprint.graph import load_params
+from bleuprint.params import Corpus, Decode, Experiment, TransformerModel
 from bleuprint.process import prepare
 
 SPLIT = "test_2016_flickr"

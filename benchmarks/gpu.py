@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from table import matmul_rate, print_table, spread
 from training import corpus_of
 
-from bleuprint.params import TABLES_DIR, Machine, Params, Train, load_params, load_table
+from bleuprint.graph import TABLES_DIR, Params, load_params, load_table
+from bleuprint.params import Machine, Train
 from bleuprint.process import prepare
 from bleuprint.runs import recipe_of
 

@@ -20,7 +20,8 @@ from typing import Any
 from table import print_table
 from training import experiment_of, run_form
 
-from bleuprint.params import Experiment, InverseSqrtSchedule, TokenBatches, TransformerModel, load_params
+from bleuprint.graph import load_params
+from bleuprint.params import Experiment, InverseSqrtSchedule, TokenBatches, TransformerModel
 from bleuprint.process import prepare
 
 RELEASE = "joeynmt==2.3.0"

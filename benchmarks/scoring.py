@@ -15,7 +15,7 @@ from table import measure, print_table, spread
 from tokenizing import ROOT, linked_project, start
 
 from bleuprint.cli import RUNS
-from bleuprint.params import Params, load_params
+from bleuprint.graph import Params, load_params
 from bleuprint.scoring import METRICS, build_metric, read_decoded, score_corpus, score_test_set
 
 

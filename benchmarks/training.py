@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from table import matmul_rate, print_table, ratio, spread
 
-from bleuprint.params import Experiment, TransformerModel, load_params
+from bleuprint.graph import load_params
+from bleuprint.params import Experiment, TransformerModel
 from bleuprint.process import prepare
 
 if TYPE_CHECKING:

@@ -62,7 +62,9 @@ def download(dataset: DatasetName) -> None:
     """
     with plain_errors("starts where the download stopped"):
         from bleuprint.corpus import download, mirrors_in_order
-        from bleuprint.params import MirroredDataset, choose, load_params
+        from bleuprint.graph import load_params
+        from bleuprint.params import MirroredDataset
+        from bleuprint.strict import choose
         from bleuprint.toy import generate
 
         params = load_params()
@@ -83,7 +85,8 @@ def tokenize(corpus: CorpusName) -> None:
     Example: python -m bleuprint tokenize multi30k-bpe
     """
     with plain_errors("starts again"):
-        from bleuprint.params import choose, load_params
+        from bleuprint.graph import load_params
+        from bleuprint.strict import choose
         from bleuprint.tokenizers import build_corpus
 
         params = load_params()
@@ -102,7 +105,7 @@ def train(run: RunName) -> None:
     """
     with plain_errors("goes on from the last saved state"):
         from bleuprint.files import held
-        from bleuprint.params import load_params
+        from bleuprint.graph import load_params
         from bleuprint.process import prepare
         from bleuprint.provenance import hash_files
         from bleuprint.tracking import Data, tracked
@@ -134,7 +137,7 @@ def average(run: RunName) -> None:
     Example: python -m bleuprint average tiny-1
     """
     with plain_errors("starts again"):
-        from bleuprint.params import load_params
+        from bleuprint.graph import load_params
 
         params = load_params()
         spec = params.run_named(run)
@@ -155,7 +158,7 @@ def decode(run: RunName) -> None:
     Example: python -m bleuprint decode tiny-1
     """
     with plain_errors("starts again"):
-        from bleuprint.params import load_params
+        from bleuprint.graph import load_params
         from bleuprint.process import prepare
 
         params = load_params()
@@ -188,7 +191,7 @@ def score(run: RunName) -> None:
     Example: python -m bleuprint score tiny-1
     """
     with plain_errors("starts again"):
-        from bleuprint.params import load_params
+        from bleuprint.graph import load_params
         from bleuprint.scoring import score_run
         from bleuprint.tracking import track_scores
 
@@ -227,7 +230,7 @@ def report() -> None:
     Example: python -m bleuprint report
     """
     with plain_errors("starts again"):
-        from bleuprint.params import load_params, load_table
+        from bleuprint.graph import load_params, load_table
         from bleuprint.report import write_report
 
         params = load_params()
@@ -304,7 +307,7 @@ def describe(run: RunName, src_vocab: SourceTypes = None, tgt_vocab: TargetTypes
     Example: python -m bleuprint describe readme-1 --src-vocab 5893 --tgt-vocab 7855
     """
     with plain_errors("starts again"):
-        from bleuprint.params import load_params
+        from bleuprint.graph import load_params
 
         params = load_params()
         spec = params.run_named(run)
@@ -326,7 +329,7 @@ def cost(table: OptionalTable = None) -> None:
     """
     with plain_errors("starts again"):
         from bleuprint.cost import costs_of, render_costs, this_machine
-        from bleuprint.params import load_params, load_table
+        from bleuprint.graph import load_params, load_table
 
         params = load_params()
         runs = load_table(table or params.table).runs
@@ -340,7 +343,8 @@ def export(run: RunName, to: Engine, quantization: Quantization = "none") -> Non
     Example: python -m bleuprint export tiny-1 --to ctranslate2 --quantization int8
     """
     with plain_errors("starts again"):
-        from bleuprint.params import TransformerModel, load_params
+        from bleuprint.graph import load_params
+        from bleuprint.params import TransformerModel
 
         params = load_params()
         spec = params.run_named(run)

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bleuprint.params import Comparison, Scoring
+from bleuprint.graph import Comparison
+from bleuprint.params import Scoring
 from bleuprint.scoring import METRICS, MetricName, Result, bootstrap_seed, build_metric, read_decoded
 from bleuprint.statistics import Summary, by_experiment, converged, summarise_scores
 

@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 from pydantic import ConfigDict
 
-from bleuprint.params import Count, Experiment, NonNegative, Params, Strict, validate
+from bleuprint.graph import Params
+from bleuprint.params import Experiment
 from bleuprint.provenance import describe_machine
 from bleuprint.scoring import Stopped, read_json
+from bleuprint.strict import Count, NonNegative, Strict, validate
 
 
 class Machine(Strict):

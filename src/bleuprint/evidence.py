@@ -7,8 +7,9 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from bleuprint.params import TABLES_DIR, Name, RelativePath, Strict, choose, read_yaml, validate
+from bleuprint.graph import TABLES_DIR
 from bleuprint.published import AnyClaim, CurveClaim
+from bleuprint.strict import Name, RelativePath, Strict, choose, read_yaml, validate
 
 EVIDENCE_FILE = Path(__file__).parent / "reference" / "evidence.yaml"
 Tables = Annotated[tuple[Name, ...], Field(min_length=1)]

@@ -1,48 +1,26 @@
-"""params.yaml as strict, frozen models.
+"""The sections of params.yaml that a stage is given: data sets, corpora and experiments, as strict, frozen models.
 
-Nothing of it has a default: every number stands once, in params.yaml. The file is read as YAML 1.2 by ruamel, because
-`dvc exp run -S` writes 1e-05, which a YAML 1.1 reader takes for a string.
+Nothing of it has a default: every number stands once, in params.yaml. The file as a whole is graph.py's.
 """
 
-from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from pydantic import Discriminator, Field, Tag, model_validator
 
-from bleuprint.mistakes import describe_mistakes, suggest
-
-PARAMS_FILE = Path("params.yaml")
-TABLES_DIR = Path("workflow/tables")
-
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]  # no dot: DVC takes it for a step into the key
-RelativePath = Annotated[str, AfterValidator(lambda path: check_relative(path))]
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-MirrorUrl = Annotated[str, Field(pattern=r"^(https?|file)://.+")]
-# Strict: "200" is no number, yes is no boolean in YAML 1.2, and true is not 1.
-Flag = Annotated[bool, Field(strict=True)]
-Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]  # what torch takes
-Count = Annotated[int, Field(ge=1, strict=True)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
-Section = TypeVar("Section", bound="Strict")
-Probability = Annotated[float, Field(ge=0, lt=1, strict=True)]
-
-
-class Strict(BaseModel):
-    """A section of params.yaml: no unknown keys, no coercion across kinds, no later changes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-def check_relative(path: str) -> str:
-    """Return a path that stays below where it is joined to; ValueError on any other."""
-    if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts or not path:
-        raise ValueError(f"{path!r} is not a relative path without ..")
-    return path
-
+from bleuprint.strict import (
+    Count,
+    Flag,
+    Key,
+    MirrorUrl,
+    Name,
+    NonNegative,
+    Positive,
+    Probability,
+    RelativePath,
+    Seed,
+    Sha256,
+    Strict,
+)
 
 # --- data -------------------------------------------------------------------------------------------------------------
 
@@ -413,7 +391,7 @@ AnyExperiment = Annotated[
 ]
 
 
-# --- the whole file ---------------------------------------------------------------------------------------------------
+# --- beside the experiments -------------------------------------------------------------------------------------------
 
 
 class Machine(Strict):
@@ -424,219 +402,3 @@ class Machine(Strict):
 class Scoring(Strict):
     bootstrap_resamples: Annotated[int, Field(ge=2, strict=True)]
     bootstrap_seed: Seed
-
-
-class Training(Strict):
-    """One experiment with one seed; the last three repeat what the experiment says, where dvc.yaml can reach it."""
-
-    experiment: Key
-    seed: Seed
-    dataset: Key
-    corpus: Key
-    model: Key
-
-
-class Run(Training):
-    """`recipe` is the experiment whose corpus, model and train hold, `trained` the run whose weights these are.
-
-    They are its own experiment and itself, unless that has the `weights` of another one.
-    """
-
-    recipe: Key
-    trained: Key
-
-
-class InputDataset(Strict):
-    module: Name
-
-
-class InputCorpus(Strict):
-    dataset: Key
-
-
-class Inputs(Strict):
-    datasets: dict[Key, InputDataset]
-    corpora: dict[Key, InputCorpus]
-
-
-class Comparison(Strict):
-    """Experiments that are each compared with a baseline, seed by seed."""
-
-    baseline: Key
-    experiments: Annotated[tuple[Key, ...], Field(min_length=1)]
-
-
-class Table(Strict):
-    """workflow/tables/{name}.yaml: a set of runs that are reported together, and which of them are compared."""
-
-    title: str
-    runs: Annotated[tuple[Key, ...], Field(min_length=1)]
-    comparisons: tuple[Comparison, ...] = ()  # a table without them says nothing about them
-
-    @model_validator(mode="after")
-    def check_comparisons(self) -> "Table":
-        seeds: dict[str, list[str]] = {run.rpartition("-")[0]: [] for run in self.runs}
-        for run in self.runs:
-            if self.runs.count(run) > 1:
-                raise ValueError(f"runs: {run} stands there twice")
-            experiment, _, seed = run.rpartition("-")
-            seeds[experiment].append(seed)
-        pairs: set[tuple[str, str]] = set()
-        for index, comparison in enumerate(self.comparisons):
-            check_comparison(comparison, seeds, f"comparisons.{index}")
-            for experiment in comparison.experiments:
-                if (comparison.baseline, experiment) in pairs:
-                    raise ValueError(f"comparisons.{index}: {experiment} is compared with {comparison.baseline} twice")
-                pairs.add((comparison.baseline, experiment))
-        return self
-
-
-def check_comparison(comparison: Comparison, seeds: dict[str, list[str]], where: str) -> None:
-    """Raise ValueError unless all experiments have runs, of the baseline's seeds in any order, and none is twice."""
-    named = (comparison.baseline, *comparison.experiments)
-    for name in named:
-        if name not in seeds:
-            raise ValueError(
-                f"{where}: {name!r} has no run in this table{suggest(name, seeds, 'experiments with runs')}"
-            )
-        if named.count(name) > 1:
-            raise ValueError(f"{where}: {name} stands there twice")
-        if sorted(seeds[name]) != sorted(seeds[comparison.baseline]):
-            raise ValueError(
-                f"{where}: {name} has seed {', '.join(seeds[name])} and {comparison.baseline} seed "
-                f"{', '.join(seeds[comparison.baseline])}; compared are the same seeds"
-            )
-
-
-class Params(Strict):
-    table: Key
-    inputs: Inputs
-    trainings: dict[Key, Training]
-    runs: dict[Key, Run]
-    machine: Machine
-    scoring: Scoring
-    datasets: dict[Key, Dataset]
-    corpora: dict[Key, Corpus]
-    experiments: dict[Key, AnyExperiment]
-
-    @model_validator(mode="after")
-    def check_names(self) -> "Params":
-        for name, corpus in self.corpora.items():
-            choose("dataset", corpus.dataset, self.datasets, f"corpora.{name}.dataset: ")
-        for name, experiment in self.experiments.items():
-            self.check_experiment(name, experiment)
-        expected = self.derive(tuple(self.runs))
-        for key in ("runs", "trainings", "inputs"):
-            if getattr(self, key) != expected[key]:
-                raise ValueError(
-                    f"{key} does not follow from the table's runs and their experiments; "
-                    f"rewrite it with: python -m bleuprint use {self.table}"
-                )
-        return self
-
-    def check_experiment(self, name: str, experiment: Experiment | Reuse) -> None:
-        """Raise ValueError unless an experiment's corpus or its `weights` exist; those are of a whole recipe."""
-        if isinstance(experiment, Experiment):
-            choose("corpus", experiment.corpus, self.corpora, f"experiments.{name}.corpus: ")
-            kind = self.corpora[experiment.corpus].tokenizer.kind
-            if experiment.train.regularizers.bpe_dropout and kind != "bpe":
-                raise ValueError(
-                    f"experiments.{name}.train.regularizers.bpe_dropout needs a corpus with a bpe tokenizer; "
-                    f"{experiment.corpus} has {kind}"
-                )
-            return
-        where, source = f"experiments.{name}.weights: ", experiment.weights
-        recipes = {other: found for other, found in self.experiments.items() if isinstance(found, Experiment)}
-        if source in self.experiments and source not in recipes:
-            raise ValueError(f"{where}{source} is not trained, it has `weights` itself{suggest(source, recipes)}")
-        choose("experiment", source, recipes, where)
-        check_kept(experiment.average, recipes[source].train, f"experiments.{name}: ")
-
-    @property
-    def recipes(self) -> dict[str, Experiment]:
-        """All experiments as whole recipes: their own, or that of their `weights` with their average and decode."""
-        whole = {name: found for name, found in self.experiments.items() if isinstance(found, Experiment)}
-        return whole | {
-            name: whole[found.weights].model_copy(update={"average": found.average, "decode": found.decode})
-            for name, found in self.experiments.items()
-            if isinstance(found, Reuse)
-        }
-
-    def derive(self, runs: tuple[str, ...]) -> dict:
-        """Return `inputs`, `trainings` and `runs` as they must stand in params.yaml for run names, e.g. ("tiny-1",)."""
-        found = {name: self.run_named(name) for name in runs}
-        trainings = {run.trained: self.training_named(run.trained) for run in found.values()}
-        corpora = {run.corpus: InputCorpus(dataset=self.corpora[run.corpus].dataset) for run in found.values()}
-        datasets = {c.dataset: InputDataset(module=self.datasets[c.dataset].module) for c in corpora.values()}
-        return {"inputs": Inputs(datasets=datasets, corpora=corpora), "trainings": trainings, "runs": found}
-
-    def run_named(self, name: str) -> Run:
-        """Return the run `EXPERIMENT-SEED`; ValueError lists the experiments where the name is none."""
-        experiment, _, seed = name.rpartition("-")
-        if experiment not in self.experiments or not seed.isdecimal() or str(int(seed)) != seed:
-            known = suggest(name, [run for run in self.runs if run != name], "in the active table")
-            raise ValueError(
-                f"unknown run {name!r}{known}; any EXPERIMENT-SEED, such as tiny-2, is one; "
-                f"experiments: {', '.join(self.experiments)}"
-            )
-        found, recipe = self.experiments[experiment], self.recipes[experiment]
-        trained = found.weights if isinstance(found, Reuse) else experiment
-        return Run(
-            experiment=experiment,
-            seed=int(seed),
-            dataset=self.corpora[recipe.corpus].dataset,
-            corpus=recipe.corpus,
-            model=recipe.model.kind,
-            recipe=trained,
-            trained=f"{trained}-{seed}",
-        )
-
-    def training_named(self, name: str) -> Training:
-        """Return the training `EXPERIMENT-SEED`; ValueError where there is none, or that run has another's weights."""
-        run = self.run_named(name)
-        if run.trained != name:
-            raise ValueError(
-                f"{name} is not trained, it has the weights of {run.trained}; "
-                f"train that with: python -m bleuprint train {run.trained}"
-            )
-        return Training(**run.model_dump(include=set(Training.model_fields)))
-
-
-def choose(kind: str, name: str, choices: dict, prefix: str = "") -> None:
-    """Raise ValueError naming the valid choices unless `name` is one of them."""
-    if name not in choices:
-        raise ValueError(f"{prefix}unknown {kind} {name!r}{suggest(name, choices)}")
-
-
-def read_yaml(path: Path) -> dict:
-    """Return the mapping in a YAML 1.2 file as plain Python objects; ValueError names the file and the place."""
-    try:
-        data = YAML(typ="safe", pure=True).load(path)
-    except FileNotFoundError:
-        raise ValueError(f"{path} does not exist in {Path.cwd()}; run from the project's root") from None
-    except (YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2020-13-45
-        words = str(error).split("To suppress this check")[0].split()
-        raise ValueError(f"{path} is not valid YAML: {' '.join(words)}") from None
-    if not isinstance(data, dict):
-        raise ValueError(f"{path} holds no mapping")
-    return data
-
-
-def load_params(path: Path = PARAMS_FILE) -> Params:
-    """Read params.yaml; ValueError names file, key, value and the valid choices."""
-    return validate(Params, read_yaml(path), path)
-
-
-def load_table(name: str, directory: Path = TABLES_DIR) -> Table:
-    """Read workflow/tables/{name}.yaml; ValueError lists the tables where there is none of that name."""
-    choose("table", name, {path.stem: path for path in sorted(directory.glob("*.yaml"))})
-    path = directory / f"{name}.yaml"
-    return validate(Table, read_yaml(path), path)
-
-
-def validate(model: type[Section], data: dict, path: Path) -> Section:
-    """Return `data` as `model`; ValueError has one line per mistake."""
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        raise ValueError("\n".join(f"{path}: {line}" for line in describe_mistakes(error, model))) from None

@@ -6,19 +6,9 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from bleuprint.params import (
-    Count,
-    Name,
-    NonNegative,
-    Positive,
-    RelativePath,
-    Splits,
-    Strict,
-    choose,
-    read_yaml,
-    validate,
-)
+from bleuprint.params import Splits
 from bleuprint.scoring import METRICS
+from bleuprint.strict import Count, Name, NonNegative, Positive, RelativePath, Strict, choose, read_yaml, validate
 
 CLAIMS_FILE = Path(__file__).parent / "reference" / "claims.yaml"
 CURVES_DIR = Path(__file__).parent / "reference" / "curves"

@@ -19,8 +19,9 @@ from bleuprint.evidence import EVIDENCE_FILE, Evidence, check_evidence, load_evi
 from bleuprint.figures import bleu_chart, curve_chart, difference_chart, loss_chart, loss_rows, render_svg
 from bleuprint.files import write_text
 from bleuprint.forensics import render_curves, render_evidence
+from bleuprint.graph import TABLES_DIR, Comparison, Run
 from bleuprint.markdown import escape
-from bleuprint.params import TABLES_DIR, Comparison, Run, Scoring, Splits
+from bleuprint.params import Scoring, Splits
 from bleuprint.published import (
     CLAIMS_FILE,
     CURVES_DIR,

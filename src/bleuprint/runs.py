@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bleuprint.params import Params
+    from bleuprint.graph import Params
     from bleuprint.training import Recipe
 
 CORPORA = Path("data/corpora")

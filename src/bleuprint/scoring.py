@@ -20,9 +20,11 @@ from pydantic import ConfigDict, model_validator
 
 from bleuprint.corpus import read_lines
 from bleuprint.files import write_text
+from bleuprint.graph import Run
 from bleuprint.legacy_score import legacy_score
-from bleuprint.params import Corpus, NonNegative, Run, Scoring, Splits, Strict, validate
+from bleuprint.params import Corpus, Scoring, Splits
 from bleuprint.provenance import collect, hash_files
+from bleuprint.strict import NonNegative, Strict, validate
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric

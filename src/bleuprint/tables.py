@@ -9,7 +9,8 @@ from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.nodes import MappingNode
 
 from bleuprint.files import write_text
-from bleuprint.params import PARAMS_FILE, TABLES_DIR, Params, Table, load_table, read_yaml, validate
+from bleuprint.graph import PARAMS_FILE, TABLES_DIR, Params, Table, load_table
+from bleuprint.strict import read_yaml, validate
 
 ACTIVE_KEYS = ("table", "inputs", "trainings", "runs")
 

@@ -16,20 +16,10 @@ from typing import TYPE_CHECKING, Literal, TypeVar, cast
 from bleuprint.corpus import read_pairs
 from bleuprint.files import atomic_directory, sha256_of
 from bleuprint.idstore import write_characters, write_ids
-from bleuprint.params import (
-    BasicTokenizer,
-    BpeTokenizer,
-    Corpus,
-    Name,
-    Splits,
-    Strict,
-    Tokenizer,
-    WordsTokenizer,
-    choose,
-    validate,
-)
+from bleuprint.params import BasicTokenizer, BpeTokenizer, Corpus, Splits, Tokenizer, WordsTokenizer
 from bleuprint.segmentation import Words, detokenize, join_apostrophes, segment, segment_lines
 from bleuprint.segmentation import official_chain as official_chain  # for decoding and scoring
+from bleuprint.strict import Name, Strict, choose, validate
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Engine

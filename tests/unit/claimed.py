@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from bleuprint.params import validate
 from bleuprint.published import CountClaim, CurveClaim, ValueClaim
+from bleuprint.strict import validate
 
 COMMON = {
     "id": "c",

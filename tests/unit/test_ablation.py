@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from bleuprint.params import Reuse, load_params, load_table
+from bleuprint.graph import load_params, load_table
+from bleuprint.params import Reuse
 from bleuprint.published import load_claims
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from gpu import Projection, hours_of, project, row_of, trained_experiments
 from specs import ROOT, start
 from training_cost import Cost, EpochEnd
 
-from bleuprint.params import load_params
+from bleuprint.graph import load_params
 from bleuprint.runs import recipe_of
 
 PARAMS = load_params(ROOT / "params.yaml")

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 from specs import ROOT, bleuprint, start
 
 from bleuprint.console import plain_errors, sentence, start_log
-from bleuprint.params import load_table
+from bleuprint.graph import load_table
 from bleuprint.runs import code_files
 
 STAGES = ["download", "tokenize", "train", "average", "decode", "score", "report"]

@@ -11,7 +11,9 @@ import pytest
 from test_statistics import result
 
 from bleuprint.comparisons import Compared, Difference, Texts, compare, measure
-from bleuprint.params import Comparison, Scoring, Table, validate
+from bleuprint.graph import Comparison, Table
+from bleuprint.params import Scoring
+from bleuprint.strict import validate
 
 SCORING = Scoring(bootstrap_resamples=200, bootstrap_seed=12345)
 WORDS = [

@@ -13,7 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from bleuprint import corpus
-from bleuprint.params import MirroredDataset, Splits, load_params
+from bleuprint.graph import load_params
+from bleuprint.params import MirroredDataset, Splits
 
 ROOT = Path(__file__).parents[2]
 TEXTS = {

@@ -8,7 +8,7 @@ import pytest
 from specs import ROOT, bleuprint
 
 from bleuprint.cost import Cost, costs_of, render_costs, work_of
-from bleuprint.params import load_params
+from bleuprint.graph import load_params
 from bleuprint.scoring import LegacyScore, Result, Tokens, write_json
 
 PARAMS = load_params(ROOT / "params.yaml")

@@ -9,8 +9,8 @@ import torch
 from specs import ROOT, bleuprint, variant
 
 from bleuprint.describe import MAX_TYPES, count_parts, describe_model, vocabularies
+from bleuprint.graph import load_params
 from bleuprint.models import build_model
-from bleuprint.params import load_params
 
 EXPERIMENTS = load_params(ROOT / "params.yaml").recipes
 VOCABULARIES_OF_2019 = (5_893, 7_855)  # CLAIMS 1a

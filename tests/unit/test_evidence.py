@@ -8,7 +8,7 @@ from claimed import claim, count_claim, curve_claim
 from specs import ROOT
 
 from bleuprint.evidence import Evidence, check_evidence, load_evidence
-from bleuprint.params import load_table
+from bleuprint.graph import load_table
 from bleuprint.published import CurveClaim, load_claims
 
 PLACE = {"text": "a page", "url": "https://example.org"}

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from bleuprint.checkpoint import save_weights, weights_of
 from bleuprint.export import Quantization, export_run
+from bleuprint.graph import load_params
 from bleuprint.models.transformer import DecoderState, Transformer
-from bleuprint.params import LengthPenalty, TransformerModel, load_params
+from bleuprint.params import LengthPenalty, TransformerModel
 from bleuprint.search import Hypothesis, search
 from bleuprint.tokenizers import BOS, EOS, PAD, SPECIALS, LearnedBpe, LearnedWords, Marks
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from bleuprint.params import Params, load_params, load_table, read_yaml, validate
+from bleuprint.graph import Params, load_params, load_table
+from bleuprint.strict import read_yaml, validate
 
 ROOT = Path(__file__).parents[2]
 FILE = Path("params.yaml")

@@ -9,7 +9,8 @@ from claimed import COUNT, CURVE, LOSS, VALUE, claim, count_claim, curve_claim
 from specs import ROOT
 
 from bleuprint.claims import judge
-from bleuprint.params import Splits, load_params, load_table, read_yaml, validate
+from bleuprint.graph import load_params, load_table
+from bleuprint.params import Splits
 from bleuprint.published import (
     CLAIMS_FILE,
     CURVES_DIR,
@@ -20,6 +21,7 @@ from bleuprint.published import (
     check_claims,
     load_claims,
 )
+from bleuprint.strict import read_yaml, validate
 
 SPLITS = {"small": Splits(train="train", validation="val", tests=("day", "night"))}
 

@@ -15,11 +15,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bleuprint.batching import Batch
+from bleuprint.graph import load_params
 from bleuprint.models import transformer
 from bleuprint.models.dropout import Dropout
 from bleuprint.models.transformer import Transformer
 from bleuprint.objective import build_optimizer
-from bleuprint.params import TransformerModel, load_params
+from bleuprint.params import TransformerModel
 from bleuprint.resume import Learner
 from bleuprint.tokenizers import BOS, EOS, PAD
 from bleuprint.updates import batch_loss, prepare

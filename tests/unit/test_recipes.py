@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
+from bleuprint.graph import load_params, load_table
 from bleuprint.params import (
     HyunwoongkoModel,
     InverseSqrtSchedule,
@@ -17,8 +18,6 @@ from bleuprint.params import (
     SentenceBatches,
     TokenBatches,
     TransformerModel,
-    load_params,
-    load_table,
 )
 
 ROOT = Path(__file__).parents[2]

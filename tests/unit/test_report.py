@@ -13,8 +13,9 @@ from bleuprint.claims import CurveJudgement, Verdict, judge
 from bleuprint.curves import Epoch, mean_curve
 from bleuprint.figures import bleu_chart, loss_chart, render_svg, seed_losses
 from bleuprint.forensics import shown
+from bleuprint.graph import Comparison, Run
 from bleuprint.markdown import code, escape, markdown_table
-from bleuprint.params import Comparison, Run, Scoring, Splits
+from bleuprint.params import Scoring, Splits
 from bleuprint.published import CurveClaim, ValueClaim, load_claims
 from bleuprint.report import BEGIN, END, readme_block, update_readme, write_report
 from bleuprint.scoring import LegacyScore, MetricName, Result, Score, Tokens, write_json

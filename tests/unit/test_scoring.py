@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from bleuprint.params import BpeTokenizer, Corpus, Run, Scoring, Splits
+from bleuprint.graph import Run
+from bleuprint.params import BpeTokenizer, Corpus, Scoring, Splits
 from bleuprint.scoring import (
     METRICS,
     LegacyScore,

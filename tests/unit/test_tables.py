@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bleuprint.params import load_params, read_yaml
+from bleuprint.graph import load_params
+from bleuprint.strict import read_yaml
 from bleuprint.tables import replace_blocks, use
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,8 @@ import pytest
 
 from bleuprint.batching import epoch_batches, open_pairs
 from bleuprint.corpus import read_lines
-from bleuprint.params import Corpus, Splits, load_params
+from bleuprint.graph import load_params
+from bleuprint.params import Corpus, Splits
 from bleuprint.tokenizers import UNK, Learned, build_corpus, load_tokenizer
 
 ROOT = Path(__file__).parents[2]

@@ -6,9 +6,10 @@ import pytest
 import torch
 from specs import ROOT, variant
 
+from bleuprint.graph import load_params
 from bleuprint.models import build_model, count_parameters
 from bleuprint.models.transformer import Transformer
-from bleuprint.params import TransformerModel, load_params
+from bleuprint.params import TransformerModel
 from bleuprint.tokenizers import PAD
 
 SOURCE_TYPES, TARGET_TYPES = 11, 13

@@ -9,9 +9,9 @@ import torch
 from copy_task import TYPES
 
 from bleuprint import objective
+from bleuprint.graph import load_params
 from bleuprint.models import build_model
 from bleuprint.objective import build_optimizer
-from bleuprint.params import load_params
 from bleuprint.resume import Learner
 from bleuprint.updates import AHEAD, Prepared, ahead, train_step
 

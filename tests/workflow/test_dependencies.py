@@ -20,7 +20,9 @@ ENTRIES = {
 }
 # These decide no bytes of any stage.
 NEVER = {
+    "graph": "what it reads stands in the stage's params",
     "params": "what it reads stands in the stage's params",
+    "strict": "how parameters are read, not which",
     "mistakes": "words of an error",
     "files": "how bytes come to the disk, not which",
     "device": "the stage's params name it",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from dvc.utils.hydra import apply_overrides
 
-from bleuprint.params import load_params
+from bleuprint.graph import load_params
 
 ROOT = Path(__file__).parents[2]
 

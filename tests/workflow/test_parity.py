@@ -6,7 +6,7 @@ import pytest
 from graphs import copy_project, differences, dvc_graph, snakemake_graph
 from modules import ROOT
 
-from bleuprint.params import load_params, load_table
+from bleuprint.graph import load_params, load_table
 from bleuprint.tables import use
 
 TABLES = sorted(path.stem for path in (ROOT / "workflow/tables").glob("*.yaml"))

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bleuprint.params import load_params
+from bleuprint.graph import load_params
 
 PARAMS = load_params()
 
