@@ -9,25 +9,27 @@ Bar: `readme` at 1,000 epochs in under half an hour on one H200.
 """
 
 import argparse
-import math
 import statistics
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from table import matmul_rate, print_table, spread
 from training import corpus_of
 
+from bleuprint.cli import WORK
 from bleuprint.graph import TABLES_DIR, Params, load_params, load_table
 from bleuprint.params import Machine, Train
+from bleuprint.planning import Projection, project
 from bleuprint.process import prepare
 from bleuprint.runs import recipe_of
 
 if TYPE_CHECKING:
-    from training_cost import Cost
+    from bleuprint.speed import Cost
 
 EXPERIMENTS = "tiny,readme,paper"
 TABLE = "full"
+EPOCH_ENDS = 3  # of which the median counts
 PRODUCT_SIZE = {"cpu": 1024, "cuda": 8192}  # of the square matrices whose product is the measure
 HEADER = (
     "experiment", "updates", "seconds an update", "tokens/s", "target tokens/s", "TFLOP/s", "of products",
@@ -79,12 +81,13 @@ def measure_all(
     params: Params, machine: Machine, names: Sequence[str], chosen: argparse.Namespace
 ) -> "dict[str, Cost]":
     """Return what each experiment costs; it is also said at once: a lent machine may be gone before the last one."""
-    from training_cost import measure_cost
+    from bleuprint.speed import Effort, measure_cost
 
     costs = {}
     for name in names:
         recipe = recipe_of(params, f"{name}-1")._replace(machine=machine)
-        costs[name] = measure_cost(recipe, chosen.warm_up, chosen.blocks, chosen.updates // chosen.blocks)
+        effort = Effort(chosen.warm_up, chosen.blocks, chosen.updates // chosen.blocks, EPOCH_ENDS)
+        costs[name] = measure_cost(recipe, effort, WORK)
         print(name, costs[name], file=sys.stderr, flush=True)
     return costs
 
@@ -94,9 +97,8 @@ def measure_all(
 
 def print_costs(params: Params, machine: Machine, costs: "dict[str, Cost]", runs: Sequence[str]) -> None:
     """Print and keep the table of costs; the hours of runs stand below it."""
-    from training_cost import describe_device
-
     from bleuprint.device import find_device
+    from bleuprint.speed import describe_device
 
     device = find_device(machine).type
     products = matmul_rate("bfloat16", device, PRODUCT_SIZE[device])
@@ -127,22 +129,6 @@ def row_of(name: str, train: Train, cost: "Cost", products: float) -> list[str]:
 
 
 # --- hours ------------------------------------------------------------------------------------------------------------
-
-
-class Projection(NamedTuple):
-    """What a whole training is made of, and the hours that it takes."""
-
-    updates: int
-    epochs: int
-    saves: int  # of the state, inside epochs
-    hours: float
-
-
-def project(train: Train, epoch_updates: int, update: float, epoch_end: float, save: float) -> Projection:
-    """Return a training's length where it is not stopped early; `update`, `epoch_end` and `save` are seconds of one."""
-    updates = train.max_steps
-    epochs, saves = math.ceil(updates / epoch_updates), updates // train.checkpoint_every_steps
-    return Projection(updates, epochs, saves, (updates * update + epochs * epoch_end + saves * save) / 3600)
 
 
 def hours_of(params: Params, costs: "dict[str, Cost]", runs: Sequence[str]) -> list[str]:

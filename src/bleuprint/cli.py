@@ -43,6 +43,7 @@ SourceTypes = Annotated[
 TargetTypes = Annotated[
     int | None, typer.Option("--tgt-vocab", min=1, max=10_000_000, help="Target types, if not the corpus's.")
 ]
+TrialSeconds = Annotated[float, typer.Option("--seconds", min=0.0, help="Of updates, over all kinds of training.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1.")]
 
 
@@ -334,6 +335,26 @@ def cost(table: OptionalTable = None) -> None:
         params = load_params()
         runs = load_table(table or params.table).runs
         typer.echo(render_costs(costs_of(runs, params, RESULTS, this_machine())))
+
+
+@app.command()
+def plan(table: OptionalTable = None, seconds: TrialSeconds = 60.0) -> None:
+    """Say what a table will take, before it is run: parameters, FLOPs, hours and memory of each training.
+
+    Each kind of training does some updates, and nothing of them is kept. Hours on GPUs are guessed from FLOPs. What
+    trainings did take, once there are results, says `cost`.
+
+    Example: python -m bleuprint plan full --seconds 60
+    """
+    with plain_errors("starts again"):
+        from bleuprint.cost import this_machine
+        from bleuprint.graph import load_params, load_table
+        from bleuprint.planning import plan_table, render_plans
+
+        params = load_params()
+        runs = load_table(table or params.table).runs
+        plans = plan_table(runs, params, seconds, WORK / "plan", lambda text: typer.echo(text, err=True))
+        typer.echo(render_plans(plans, this_machine()))
 
 
 @app.command()

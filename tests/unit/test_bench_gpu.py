@@ -6,23 +6,16 @@ from pathlib import Path
 
 import pytest
 from copy_task import write_corpus
-from gpu import Projection, hours_of, project, row_of, trained_experiments
+from gpu import hours_of, row_of, trained_experiments
 from specs import ROOT, start
-from training_cost import Cost, EpochEnd
 
 from bleuprint.graph import load_params
 from bleuprint.runs import recipe_of
+from bleuprint.speed import Cost, EpochEnd
 
 PARAMS = load_params(ROOT / "params.yaml")
 TOY = PARAMS.recipes["toy"].train
-COST = Cost([0.5, 0.25, 9.0], 6, 3000.0, 2000.0, 2e12, 200, EpochEnd(4.0, 2.0, 3.0), None, None)
-
-
-def test_hours_are_those_of_updates_ends_of_epochs_and_states_inside_them() -> None:
-    """1,000 updates of 0.5 s, four epochs and a short one that end in 9 s, a state of 3 s each 300 updates."""
-    train = TOY.model_copy(update={"max_steps": 1000, "checkpoint_every_steps": 300})
-    assert project(train, 240, 0.5, 9.0, 3.0) == Projection(1000, 5, 3, (500 + 45 + 9) / 3600)
-    assert project(train, 250, 0.5, 9.0, 3.0).epochs == 4
+COST = Cost([0.5, 0.25, 9.0], [1e-4, 5e-5, 2e-3], 6, 3000.0, 2000.0, 2e12, 200, EpochEnd(4.0, 2.0, 3.0), None, None)
 
 
 def test_runs_are_projected_by_the_median_update_of_their_experiment() -> None:
@@ -63,7 +56,7 @@ def project_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_corpus(root / "data/corpora/toy-words", {"train": 300, "val": 50})
     shutil.copytree(ROOT / "workflow/tables", root / "workflow/tables")
     (root / "benchmarks").mkdir()
-    for name in ("gpu.py", "table.py", "training.py", "training_cost.py"):
+    for name in ("gpu.py", "table.py", "training.py"):
         shutil.copy(ROOT / "benchmarks" / name, root / "benchmarks")
     shutil.copy(ROOT / "params.yaml", root)
     return root

@@ -150,7 +150,7 @@ def test_the_papers_recipe() -> None:
     assert train.schedule == NoamSchedule(kind="noam", factor=1.0, warmup_steps=4000)
     assert train.batches == TokenBatches(kind="tokens", max_tokens=1024, batches_per_step=1)
     assert (train.optimizer.betas, train.optimizer.eps, train.label_smoothing) == ((0.9, 0.98), 1e-9, 0.1)
-    assert (train.max_steps, experiment.average.last) == (8000, 5)
+    assert (train.max_steps, experiment.average.last) == (8 * 462, 5)
     assert (decode.search, decode.beam, decode.max_extra_tokens) == ("beam", 4, 50)
     assert (decode.length_penalty.kind, decode.length_penalty.alpha) == ("gnmt", 0.6)
 

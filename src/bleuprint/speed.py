@@ -1,12 +1,14 @@
 """What a training costs on this machine: seconds an update by the train stage's own path, seconds an epoch's end.
 
-Imports torch: call bleuprint.process.prepare first. Nothing waits for a GPU but the ends of blocks of updates.
+A benchmark and `bleuprint plan` ask. Imports torch: call bleuprint.process.prepare first. Nothing waits for a GPU but
+the ends of blocks of updates.
 """
 
+import math
 import statistics
 import tempfile
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from itertools import count, islice
 from pathlib import Path
@@ -15,7 +17,6 @@ from typing import NamedTuple
 import torch
 
 from bleuprint.batching import Pairs, open_pairs
-from bleuprint.cli import WORK
 from bleuprint.device import find_device
 from bleuprint.objective import learning_rate
 from bleuprint.params import Machine
@@ -24,7 +25,7 @@ from bleuprint.subwords import open_subwords
 from bleuprint.training import Recipe, count_flops, count_update, epoch_pairs, epoch_steps, new_learner
 from bleuprint.updates import Prepared, evaluate, prepared, train_step
 
-EPOCH_ENDS = 3  # of which the median counts
+LEAST_BLOCKS = 2
 WATCHED = 3  # updates in which a GPU must not be waited for
 
 
@@ -36,10 +37,21 @@ class EpochEnd(NamedTuple):
     save_progress: float
 
 
+class Effort(NamedTuple):
+    """How long is measured: blocks of updates, and no further one begins when `seconds` are over, but LEAST_BLOCKS."""
+
+    warm_up: int  # updates that are not timed
+    blocks: int
+    block_updates: int
+    epoch_ends: int  # of which the median counts
+    seconds: float = math.inf
+
+
 class Cost(NamedTuple):
     """What was measured of an experiment; a rate is over all blocks, tokens are real ones."""
 
     seconds: list[float]  # of an update, a mean for each block
+    token_seconds: list[float]  # of a source or target token, a mean for each block
     updates: int  # that were timed
     tokens_per_second: float  # source and target
     target_tokens_per_second: float
@@ -56,8 +68,11 @@ def describe_device(machine: Machine) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
-def measure_cost(recipe: Recipe, warm_up: int, blocks: int, block_updates: int) -> Cost:
-    """Train a run from its beginning for so many updates, the first `warm_up` not timed; nothing of it is kept."""
+def measure_cost(recipe: Recipe, effort: Effort, scratch: Path) -> Cost:
+    """Train a run from its beginning for some updates; nothing of it is kept.
+
+    Files are written below `scratch`, on the disk that is to be timed.
+    """
     torch.set_num_threads(recipe.machine.threads)
     on_gpu = find_device(recipe.machine).type == "cuda"
     training, validation = (open_pairs(recipe.corpus, name) for name in (recipe.splits.train, recipe.splits.validation))
@@ -65,15 +80,16 @@ def measure_cost(recipe: Recipe, warm_up: int, blocks: int, block_updates: int) 
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()  # not before torch has used the GPU, which would be an error
     with closing(endless_updates(recipe, training, learner.device)) as updates:
-        time_block(recipe, learner, Progress(), islice(updates, warm_up))
-        seconds = [time_block(recipe, learner, progress, islice(updates, block_updates)) for _ in range(blocks)]
-    epoch_end = time_epoch_end(learner, progress, validation)
+        do_updates(recipe, learner, Progress(), islice(updates, effort.warm_up))
+        seconds, tokens = time_blocks(recipe, learner, progress, updates, effort)
+    epoch_end = time_epoch_end(learner, progress, validation, effort.epoch_ends, scratch)
     peak_mb = torch.cuda.max_memory_allocated() // 2**20 if on_gpu else None
     total = sum(seconds)
     return Cost(
-        [block / block_updates for block in seconds],
+        [block / effort.block_updates for block in seconds],
+        [block / read for block, read in zip(seconds, tokens, strict=True)],
         progress.step,
-        (progress.source_tokens + progress.target_tokens) / total,
+        sum(tokens) / total,
         progress.target_tokens / total,
         count_flops(learner, progress) / total,
         len(epoch_steps(training, recipe.train, recipe.seed, 1)),
@@ -81,6 +97,19 @@ def measure_cost(recipe: Recipe, warm_up: int, blocks: int, block_updates: int) 
         find_wait(recipe, learner, training) if on_gpu else None,
         peak_mb,
     )
+
+
+def time_blocks(
+    recipe: Recipe, learner: Learner, progress: Progress, updates: Iterator[list[Prepared]], effort: Effort
+) -> tuple[list[float], list[int]]:
+    """Do blocks of updates, counted in `progress`; return the seconds and the tokens of each."""
+    seconds: list[float] = []
+    tokens: list[int] = []
+    while len(seconds) < effort.blocks and (len(seconds) < LEAST_BLOCKS or sum(seconds) < effort.seconds):
+        read = progress.source_tokens + progress.target_tokens
+        seconds.append(time_block(recipe, learner, progress, islice(updates, effort.block_updates)))
+        tokens.append(progress.source_tokens + progress.target_tokens - read)
+    return seconds, tokens
 
 
 def endless_updates(recipe: Recipe, training: Pairs, device: torch.device) -> Generator[list[Prepared], None, None]:
@@ -108,12 +137,12 @@ def do_updates(recipe: Recipe, learner: Learner, progress: Progress, updates: It
         count_update(progress, sum(batch.source_tokens for batch in batches), sum(batch.tokens for batch in batches))
 
 
-def time_epoch_end(learner: Learner, progress: Progress, validation: Pairs) -> EpochEnd:
-    """Return the median seconds of each part; the files are written to the disk that trainings write to."""
-    WORK.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=WORK) as work:
+def time_epoch_end(learner: Learner, progress: Progress, validation: Pairs, repeats: int, scratch: Path) -> EpochEnd:
+    """Return the median seconds of each part; the files are written below `scratch`."""
+    scratch.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=scratch) as work:
         Path(work, "weights").mkdir()
-        parts = [one_epoch_end(learner, progress, validation, Path(work)) for _ in range(EPOCH_ENDS)]
+        parts = [one_epoch_end(learner, progress, validation, Path(work)) for _ in range(repeats)]
     return EpochEnd(*map(statistics.median, zip(*parts, strict=True)))
 
 
