@@ -44,6 +44,7 @@ TargetTypes = Annotated[
     int | None, typer.Option("--tgt-vocab", min=1, max=10_000_000, help="Target types, if not the corpus's.")
 ]
 TrialSeconds = Annotated[float, typer.Option("--seconds", min=0.0, help="Of updates, over all kinds of training.")]
+SavePlan = Annotated[bool, typer.Option("--save", help="Keep it in reference/plans.json, for the report to tell.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1.")]
 
 
@@ -338,7 +339,7 @@ def cost(table: OptionalTable = None) -> None:
 
 
 @app.command()
-def plan(table: OptionalTable = None, seconds: TrialSeconds = 60.0) -> None:
+def plan(table: OptionalTable = None, seconds: TrialSeconds = 60.0, save: SavePlan = False) -> None:
     """Say what a table will take, before it is run: parameters, FLOPs, hours and memory of each training.
 
     Each kind of training does some updates, and nothing of them is kept. Hours on GPUs are guessed from FLOPs. What
@@ -349,12 +350,16 @@ def plan(table: OptionalTable = None, seconds: TrialSeconds = 60.0) -> None:
     with plain_errors("starts again"):
         from bleuprint.cost import this_machine
         from bleuprint.graph import load_params, load_table
-        from bleuprint.planning import plan_table, render_plans
+        from bleuprint.planning import plan_table
+        from bleuprint.plans import PLANS_FILE, render_plans, save_plans
 
         params = load_params()
         runs = load_table(table or params.table).runs
         plans = plan_table(runs, params, seconds, WORK / "plan", lambda text: typer.echo(text, err=True))
         typer.echo(render_plans(plans, this_machine()))
+        if save:
+            save_plans(plans, this_machine())
+            wrote(PLANS_FILE)
 
 
 @app.command()

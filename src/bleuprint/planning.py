@@ -9,17 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bleuprint.cost import aligned, recipe_in, work_of
+from bleuprint.cost import recipe_in, work_of
 from bleuprint.graph import Params
 from bleuprint.params import Train
+from bleuprint.plans import LEAST_BATCH_SECONDS, UTILISATION, Plan
 from bleuprint.strict import Positive, Strict, read_yaml, validate
-from bleuprint.trial import STAND_IN_TOKENS, Trial, is_made, try_apart
+from bleuprint.trial import Trial, is_made, try_apart
 
 GPUS_FILE = Path(__file__).parent / "reference/gpus.yaml"
-# ASSUME: the share of a GPU's best rate that the training of a Transformer reaches; none of ours was measured on one.
-UTILISATION = 0.3
-# ASSUME: a batch takes at least so long, forward and backward: it is some thousand kernels, each started apart.
-LEAST_BATCH_SECONDS = 0.02
 
 
 class Gpu(Strict):
@@ -44,24 +41,6 @@ class Projection(NamedTuple):
     epochs: int
     saves: int  # of the state, inside epochs
     hours: float
-
-
-class Plan(NamedTuple):
-    """A training to its last update, where nothing stops it early; `made_up` where sentences stood in for its corpus.
-
-    `gpu_hours` are None where the GPU's memory is too small.
-    """
-
-    run: str
-    parameters: int
-    updates: int
-    target_tokens: float
-    flops: float
-    update_seconds: float
-    hours: float
-    memory_mb: int
-    gpu_hours: Mapping[str, float | None]
-    made_up: bool
 
 
 def plan_table(
@@ -106,6 +85,7 @@ def plan_of(params: Params, run: str, trial: Trial, gpus: Mapping[str, Gpu]) -> 
     flops = trial.epoch_flops * epochs
     return Plan(
         run=run,
+        experiment=params.run_named(run).experiment,
         parameters=trial.parameters,
         updates=train.max_steps,
         target_tokens=trial.epoch_tokens[1] * epochs,
@@ -132,45 +112,3 @@ def hours_on(gpu: Gpu, train: Train, flops: float, memory_mb: int) -> float | No
     rate = UTILISATION * 1e12 * (gpu.bf16 if train.precision == "bf16" else gpu.fp32)
     batches = train.max_steps * train.batches.batches_per_step
     return max(flops / rate, batches * LEAST_BATCH_SECONDS) / 3600
-
-
-# --- text -------------------------------------------------------------------------------------------------------------
-
-
-def render_plans(plans: Sequence[Plan], machine: str) -> str:
-    """Return a table of trainings and their sums; below it what the columns are."""
-    gpus = tuple(plans[0].gpu_hours)
-    header = ("run", "parameters", "updates", "target tokens", "FLOPs", "s an update", "hours", "MB")
-    rows = [(*header, *(f"hours, {gpu}" for gpu in gpus), ""), *map(plan_row, plans), sum_row(plans)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    notes = [
-        f"s an update, hours and MB: tried on this machine, {machine}; one after the other, without decoding.",
-        f"hours on GPUs: not measured; FLOPs at {UTILISATION:.0%} of the best rate in the maker's data sheet, at least "
-        f"{LEAST_BATCH_SECONDS} s a batch; — where MB are more than the GPU has.",
-    ]
-    if any(plan.made_up for plan in plans):
-        notes.append(
-            f"* its corpus is not made: full batches of sentences of {STAND_IN_TOKENS} tokens stood in for it."
-        )
-    return "\n".join([*(aligned(row, widths) for row in rows), "", *notes])
-
-
-def plan_row(plan: Plan) -> tuple[str, ...]:
-    """Return one training's cells."""
-    counts = (f"{plan.parameters:,}", f"{plan.updates:,}", f"{plan.target_tokens:.2e}", f"{plan.flops:.2e}")
-    here = (f"{plan.update_seconds:.2f}", short(plan.hours), f"{plan.memory_mb:,}")
-    there = ("—" if hours is None else short(hours) for hours in plan.gpu_hours.values())
-    return (plan.run, *counts, *here, *there, "*" if plan.made_up else "")
-
-
-def sum_row(plans: Sequence[Plan]) -> tuple[str, ...]:
-    """Return the sums of what adds up; hours on a GPU are those of the trainings that fit."""
-    updates, flops = sum(plan.updates for plan in plans), sum(plan.flops for plan in plans)
-    there = (sum(plan.gpu_hours[gpu] or 0.0 for plan in plans) for gpu in plans[0].gpu_hours)
-    totals = ("", f"{updates:,}", "", f"{flops:.2e}", "", short(sum(plan.hours for plan in plans)), "")
-    return ("sum", *totals, *map(short, there), "")
-
-
-def short(hours: float) -> str:
-    """Return two digits at least, and no decimals from 10 hours on."""
-    return f"{hours:,.0f}" if hours >= 10 or not hours else f"{hours:#.2g}"

@@ -22,6 +22,7 @@ from bleuprint.forensics import render_curves, render_evidence
 from bleuprint.graph import TABLES_DIR, Comparison, Run
 from bleuprint.markdown import escape
 from bleuprint.params import Scoring, Splits
+from bleuprint.plans import PLANS_FILE, SavedPlan, load_plans
 from bleuprint.published import (
     CLAIMS_FILE,
     CURVES_DIR,
@@ -64,6 +65,7 @@ def write_report(
     out: Path,
     claims_file: Path = CLAIMS_FILE,
     evidence_file: Path = EVIDENCE_FILE,
+    plans_file: Path = PLANS_FILE,
     curves_dir: Path = CURVES_DIR,
     tables_dir: Path = TABLES_DIR,
 ) -> None:
@@ -92,7 +94,9 @@ def write_report(
     trainings = {run: read_provenance(provenances[run]).training for run in runs} if compared else {}
     seconds = {run: training.seconds if training else None for run, training in trainings.items()}
     versus = render_comparisons(compared, seconds, scoring.bootstrap_resamples) if compared else None
-    write_text(out / "results.md", render_report(title, found, judgements, versus, evidence, figures))
+    write_text(
+        out / "results.md", render_report(title, found, judgements, load_plans(plans_file), versus, evidence, figures)
+    )
 
 
 def judge_claim(
@@ -173,6 +177,7 @@ def render_report(
     title: str,
     results: Sequence[Result],
     judgements: Sequence[Judgement | CurveJudgement],
+    plans: Mapping[str, SavedPlan],
     comparisons: str | None,
     evidence: Evidence,
     figures: Mapping[str, str],
@@ -186,7 +191,7 @@ def render_report(
         "Written by `python -m bleuprint report`; do not edit.",
         "## Results",
         BEGIN,
-        render_claims(judgements),
+        render_claims(judgements, plans),
         render_runs(results),
         END,
         *(("## Comparisons", comparisons) if comparisons else ()),

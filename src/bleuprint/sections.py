@@ -1,10 +1,11 @@
 """Sections of results.md: claims beside measurements, verdicts, trainings, metrics."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 
 from bleuprint.claims import CurveJudgement, Judgement, allowed, number_of
 from bleuprint.markdown import ABSENT, code, escape, markdown_table
+from bleuprint.plans import SavedPlan, describe_plan
 from bleuprint.published import COUNTS, MEASURES, AnyClaim, CountClaim, CurveClaim, ValueClaim, digits_of
 from bleuprint.scoring import Result, Score
 
@@ -14,8 +15,11 @@ SIGNATURES = "[signatures](results.md#metrics)"
 # --- claims -----------------------------------------------------------------------------------------------------------
 
 
-def render_claims(judgements: Sequence[Judgement | CurveJudgement]) -> str:
-    """Return the table of claims beside what was measured, and what each claim is; a sentence without claims."""
+def render_claims(judgements: Sequence[Judgement | CurveJudgement], plans: Mapping[str, SavedPlan]) -> str:
+    """Return the table of claims beside what was measured, and what each claim is; a sentence without claims.
+
+    `plans` are those of experiments: a claim whose runs are not run says what that would take.
+    """
     if not judgements:
         return "reference/claims.yaml has no claim for this table: there is nothing to compare its runs with."
     header = (
@@ -29,7 +33,7 @@ def render_claims(judgements: Sequence[Judgement | CurveJudgement]) -> str:
         "Verdict",
     )
     rows = [claim_row(judgement) for judgement in judgements]
-    notes = "\n".join(claim_note(judgement) for judgement in judgements)
+    notes = "\n".join(claim_note(judgement, plans) for judgement in judgements)
     return f"{markdown_table(header, rows)}\n\n[By which rules](results.md#verdicts). What each claim is:\n\n{notes}"
 
 
@@ -111,12 +115,13 @@ def bleu_beside(claim: AnyClaim, runs: Sequence[Result]) -> str:
     return f"{mean:.2f} ({code('bleu_lc_tok')}, {code(test)})"
 
 
-def claim_note(judgement: Judgement | CurveJudgement) -> str:
-    """Return a list item: what a claim is, and its source."""
-    claim = judgement.claim
+def claim_note(judgement: Judgement | CurveJudgement, plans: Mapping[str, SavedPlan]) -> str:
+    """Return a list item: what a claim is, what its runs would take where there are none, and its source."""
+    claim, plan = judgement.claim, plans.get(judgement.experiment or "")
+    not_run = f" {escape(describe_plan(plan))}" if plan is not None and judgement.verdict == "not run" else ""
     what = f"Curve {code(claim.file)}" if isinstance(claim, CurveClaim) else claimed_value(claim)
     beside = f" beside {code(judgement.experiment)}" if judgement.experiment is not None else ""
-    return f"- {what}{beside}: {escape(claim.note)} Source: {escape(claim.source)}."
+    return f"- {what}{beside}: {escape(claim.note)}{not_run} Source: {escape(claim.source)}."
 
 
 def render_verdicts(judgements: Sequence[Judgement | CurveJudgement]) -> str:

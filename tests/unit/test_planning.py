@@ -12,7 +12,7 @@ from specs import ROOT, bleuprint
 from bleuprint import planning
 from bleuprint.cost import recipe_in
 from bleuprint.graph import Params, load_params, read_yaml, validate
-from bleuprint.planning import Gpu, Plan, Projection, hours_on, load_gpus, plan_of, plan_table, project, render_plans
+from bleuprint.planning import Gpu, Projection, hours_on, load_gpus, plan_of, plan_table, project
 from bleuprint.trial import STAND_IN_PAIRS, STAND_IN_TOKENS, Trial, try_apart, try_here
 
 PARAMS = load_params(ROOT / "params.yaml")
@@ -67,19 +67,6 @@ def test_of_trainings_that_do_the_same_work_one_is_tried(monkeypatch: pytest.Mon
     plans = plan_table(runs, PARAMS, 60.0, tmp_path, lambda text: None)
     assert [plan.run for plan in plans] == ["ablate-tiny-1", "ablate-tiny-2", "toy-1"]
     assert tried == [("ablate-tiny-1", 30.0), ("toy-1", 30.0)]
-
-
-def test_the_table_has_sums_and_says_what_is_guessed() -> None:
-    plan = Plan("a-1", 1000, 10, 1e5, 2e12, 0.5, 1.25, 400, {"L4": 0.5, "H100": None}, made_up=False)
-    other = plan._replace(run="b-1", flops=1e12, hours=1000.0, made_up=True)
-    header, first, second, total, _, *notes = render_plans([plan, other], "a laptop").splitlines()
-    assert header.split("  ")[0] == "run"
-    assert first.split() == ["a-1", "1,000", "10", "1.00e+05", "2.00e+12", "0.50", "1.2", "400", "0.50", "—"]
-    assert second.split()[-1] == "*"
-    assert total.split() == ["sum", "20", "3.00e+12", "1,001", "1.0", "0"]
-    assert "a laptop" in notes[0]
-    assert notes[-1].startswith("*")
-    assert len(render_plans([plan], "a laptop").splitlines()) == 6
 
 
 # --- trials -----------------------------------------------------------------------------------------------------------

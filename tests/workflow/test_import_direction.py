@@ -22,7 +22,7 @@ LAYERS = (
     ("updates",),
     ("decoding", "scoring", "training", "ui"),
     ("cost", "describe", "export", "published", "runs", "speed"),
-    ("trial",),
+    ("plans", "trial"),
     ("planning",),
     ("claims", "evidence", "statistics"),
     ("comparisons",),
@@ -35,7 +35,7 @@ LAYERS = (
 # What reads results, or only counts words, starts without torch: at once, and on a machine that has none.
 WITHOUT_TORCH = (
     "scoring", "published", "claims", "curves", "evidence", "statistics", "comparisons", "markdown", "figures",
-    "run_tables", "sections", "forensics", "report", "cost",
+    "run_tables", "sections", "forensics", "report", "cost", "plans",
 )  # fmt: skip
 # A model is arithmetic.
 FILES_AND_LOGS = {

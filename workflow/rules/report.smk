@@ -18,6 +18,7 @@ rule report:
             "figures",
             "forensics",
             "markdown",
+            "plans",
             "published",
             "report",
             "run_tables",
@@ -27,6 +28,7 @@ rule report:
         ),
         claims="src/bleuprint/reference/claims.yaml",
         evidence="src/bleuprint/reference/evidence.yaml",
+        plans="src/bleuprint/reference/plans.json",
         curves=expand("src/bleuprint/reference/curves/{log}epochs.csv", log=LOGS),
         table="workflow/tables/{table}.yaml",
     output:
