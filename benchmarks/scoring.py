@@ -16,26 +16,34 @@ from tokenizing import ROOT, linked_project, start
 
 from bleuprint.cli import RUNS
 from bleuprint.graph import Params, load_params
-from bleuprint.scoring import METRICS, build_metric, read_decoded, score_corpus, score_test_set
+from bleuprint.metrics import METRICS, build_metric, metrics_of, score_corpus, text_of
+from bleuprint.params import Corpus
+from bleuprint.scoring import read_decoded, score_test_set
+
+
+def corpus_of(params: Params, run: str) -> Corpus:
+    """Return the settings of a run's corpus."""
+    return params.corpora[params.run_named(run).corpus]
 
 
 def rows_of_metrics(params: Params, run: str, test: str, repeats: int) -> list[tuple[str, str]]:
     """Time each metric on one test set."""
     rows = []
-    for name, facts in METRICS.items():
-        texts = read_decoded(RUNS / run / "decode", test, facts.suffix)
-        seconds = measure(partial(score_corpus, build_metric(name), *texts, params.scoring), repeats)
-        rows.append((f"{name} of {test}, {len(texts[0]):,} lines", spread(seconds)))
+    for name in metrics_of(corpus_of(params, run)):
+        decoded = read_decoded(RUNS / run / "decode", test, METRICS[name].suffix)
+        hypotheses, references = (text_of(name, lines) for lines in decoded)
+        seconds = measure(partial(score_corpus, build_metric(name), hypotheses, references, params.scoring), repeats)
+        rows.append((f"{name} of {test}, {len(references):,} lines", spread(seconds)))
     return rows
 
 
 def row_of_test_sets(params: Params, run: str, tests: tuple[str, ...], repeats: int) -> tuple[str, str]:
     """Time the metrics that the run is scored by, on all test sets."""
-    cased = params.corpora[params.run_named(run).corpus].cased
+    corpus = corpus_of(params, run)
 
     def score_all() -> None:
         for test in tests:
-            score_test_set(RUNS / run / "decode", test, cased, params.scoring)
+            score_test_set(RUNS / run / "decode", test, corpus, params.scoring)
 
     return f"metrics of {run}, {len(tests)} test sets", spread(measure(score_all, repeats))
 
@@ -56,7 +64,7 @@ def main() -> None:
     chosen = parser.parse_args()
     os.chdir(ROOT)
     params = load_params()
-    tests = params.datasets[params.corpora[params.run_named(chosen.run).corpus].dataset].splits.tests
+    tests = params.datasets[corpus_of(params, chosen.run).dataset].splits.tests
     rows = [
         *rows_of_metrics(params, chosen.run, tests[0], chosen.repeats),
         row_of_test_sets(params, chosen.run, tests, chosen.repeats),

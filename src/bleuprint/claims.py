@@ -51,8 +51,9 @@ from bleuprint.curves import (
     whole_epochs,
     without_cut_off,
 )
+from bleuprint.metrics import Score
 from bleuprint.published import MEASURES, CountClaim, CurveClaim, ValueClaim
-from bleuprint.scoring import Result, Score
+from bleuprint.scoring import Result
 
 Verdict = Literal["reproduced", "not reproduced", "not comparable", "prefix only", "diverged", "not run"]
 Outcome = Literal["identified", "none of these", "accepted", "rejected", "more than one accepted", "open"]

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bleuprint.graph import Comparison
+from bleuprint.metrics import METRICS, MetricName, bootstrap_seed, build_metric
 from bleuprint.params import Scoring
-from bleuprint.scoring import METRICS, MetricName, Result, bootstrap_seed, build_metric, read_decoded
+from bleuprint.scoring import Result, read_decoded
 from bleuprint.statistics import Summary, by_experiment, converged, summarise_scores
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
+from bleuprint.metrics import METRICS
 from bleuprint.params import Splits
-from bleuprint.scoring import METRICS
 from bleuprint.strict import Count, Name, NonNegative, Positive, RelativePath, Strict, choose, read_yaml, validate
 
 CLAIMS_FILE = Path(__file__).parent / "reference" / "claims.yaml"
@@ -15,15 +15,12 @@ CURVES_DIR = Path(__file__).parent / "reference" / "curves"
 
 
 class Measure(NamedTuple):
-    """Unit, digits shown behind the point, which way is better, on which split it is measured here, and what it is.
-
-    No split: it is only quoted.
-    """
+    """Unit, digits shown behind the point, which way is better, on which split it is measured, and what it is."""
 
     unit: str
     digits: int
     lower_is_better: bool
-    split: Literal["tests", "validation", "train"] | None
+    split: Literal["tests", "validation", "train"]
     definition: str
 
 
@@ -42,9 +39,6 @@ MEASURES: dict[str, Measure] = {
         "nats", 3, True, "train", "Lowest training loss of any whole epoch, with dropout, per target token."
     ),
     "validation_loss": Measure("nats", 3, True, "validation", "Lowest validation loss of any epoch, per target token."),
-    "multi_bleu": Measure(
-        "BLEU", 2, False, None, "BLEU on tokens with German compounds split at hyphens: quoted, never measured here."
-    ),
 }
 
 
@@ -117,9 +111,6 @@ class ValueClaim(Published):
             return self
         if not self.comparable:
             raise ValueError(f"claim {self.id}: not comparable, yet compared with experiment {reruns}")
-        if MEASURES[self.metric].split is None:
-            known = ", ".join(name for name, measure in MEASURES.items() if measure.split)
-            raise ValueError(f"claim {self.id}: {self.metric} is not measured; measured: {known}")
         if self.tolerance is None:
             raise ValueError(f"claim {self.id}: compared with experiment {reruns} but without a tolerance")
         return self

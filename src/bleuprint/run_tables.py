@@ -5,13 +5,14 @@ from statistics import fmean, stdev
 
 from bleuprint.comparisons import METRIC, Compared, Row
 from bleuprint.markdown import ABSENT, code, markdown_table
-from bleuprint.scoring import METRICS, Result
+from bleuprint.metrics import METRICS
+from bleuprint.scoring import Result
 from bleuprint.statistics import Summary, by_experiment, converged, summarise_scores
 
 HEADER = (
     "Run", "Corpus", "Parameters", "Updates", "Validation loss", code("legacy_score"), "Test set", *map(code, METRICS),
 )  # fmt: skip
-NUMBERS = (2, 3, 4, 5, 7, 8, 9, 10)  # the columns of HEADER that are set flush right
+NUMBERS = (2, 3, 4, 5, *range(7, len(HEADER)))  # the columns of HEADER that are set flush right
 SECONDS_PER_HOUR = 3600
 
 
@@ -23,7 +24,8 @@ def render_runs(results: Sequence[Result]) -> str:
     groups = by_experiment(results).values()
     rows = [experiment_row(runs, test) for runs in groups for test in runs[0].test_sets]
     notes = [
-        "Scores with 95 % bootstrap intervals; `bleu_13a` only where the corpus is cased; `legacy_score` is not BLEU. "
+        "Scores with 95 % bootstrap intervals; `bleu_13a` only where the corpus is cased, `bleu_compound_split` only "
+        "where it is also English-German; `legacy_score` is not BLEU. "
         "[What each column measures, with sacreBLEU's signatures](results.md#metrics).",
         *([SEVERAL_SEEDS] if any(len(runs) > 1 for runs in groups) else []),
         *weights_of_others(results),

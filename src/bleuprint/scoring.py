@@ -1,20 +1,17 @@
 """Scores of a decoded run, and results/{run}.json: the contract between what computes and what reads.
 
-sacreBLEU gives every number of METRICS: the score, its signature and its 95 % interval are those that the `sacrebleu`
-command prints with `--confidence` for the same two files in runs/{run}/decode. The legacy score stands apart: it is not
-BLEU, and it is measured on the validation split.
+The metrics of the test splits are metrics.py's. The legacy score stands apart: it is not BLEU, and it is measured on
+the validation split.
 """
 
 import csv
 import json
 import math
-import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args
+from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, model_validator
 
@@ -22,53 +19,24 @@ from bleuprint.corpus import read_lines
 from bleuprint.files import write_text
 from bleuprint.graph import Run
 from bleuprint.legacy_score import legacy_score
+from bleuprint.metrics import (
+    DECIMALS,
+    METRICS,
+    MetricName,
+    Score,
+    build_metric,
+    metrics_of,
+    score_corpus,
+    text_of,
+)
 from bleuprint.params import Corpus, Scoring, Splits
 from bleuprint.provenance import collect, hash_files
 from bleuprint.strict import NonNegative, Strict, validate
 
-if TYPE_CHECKING:
-    from sacrebleu.metrics.base import Metric
-
-MetricName = Literal["bleu_lc_tok", "bleu_13a_lc", "bleu_13a", "chrf"]
 Stopped = Literal["max_steps", "patience", "diverged"]  # why a training is over
-DECIMALS = 6  # of a stored score: stable bytes, and rounded to two digits it still is what the command prints
-
-
-class MetricFacts(NamedTuple):
-    """The files that a metric reads, {test}.hyp.{suffix} and {test}.ref.{suffix}, and what its number means."""
-
-    suffix: str
-    unit: str
-    definition: str
-
-
-METRICS: dict[MetricName, MetricFacts] = {
-    "bleu_lc_tok": MetricFacts(
-        "lc-tok.txt",
-        "BLEU",
-        "BLEU on the official tokens: lower-cased, normalised, tokenised and escaped by Moses' rules, no tokenizer of "
-        "sacreBLEU's own. A system with other tokens is detokenised and put through that chain first.",
-    ),
-    "bleu_13a_lc": MetricFacts("txt", "BLEU", "BLEU on detokenised text, tokenizer 13a, lower-cased on both sides."),
-    "bleu_13a": MetricFacts("txt", "BLEU", "BLEU on detokenised text, tokenizer 13a, cased: cased systems alone."),
-    "chrf": MetricFacts(
-        "txt",
-        "chrF",
-        "chrF2 on detokenised text, cased: a lower-cased system loses every capital letter of the reference.",
-    ),
-}
 
 
 # --- the contract -----------------------------------------------------------------------------------------------------
-
-
-class Score(Strict):
-    """A corpus score, 0 to 100, with the bounds of its 95 % bootstrap interval and sacreBLEU's signature."""
-
-    score: float
-    low: float
-    high: float
-    signature: str
 
 
 class LegacyScore(Strict):
@@ -183,7 +151,7 @@ def score_run(
         validation_loss=summary.validation_loss,
         tokens=Tokens(source=summary.source_tokens, target=summary.target_tokens),
         flops=summary.flops,
-        test_sets={test: score_test_set(decode_dir, test, corpus.cased, scoring) for test in splits.tests},
+        test_sets={test: score_test_set(decode_dir, test, corpus, scoring) for test in splits.tests},
         legacy_score=score_forced(decode_dir, splits.validation, train_history),
         data=hash_files(data_files),
         code=hash_files(code_files),
@@ -193,11 +161,14 @@ def score_run(
     return result
 
 
-def score_test_set(decode_dir: Path, test: str, cased: bool, scoring: Scoring) -> dict[MetricName, Score]:
-    """Return every metric of one test set; `bleu_13a` only where the hypotheses are cased."""
-    names = [name for name in get_args(MetricName) if cased or name != "bleu_13a"]
-    texts = {suffix: read_decoded(decode_dir, test, suffix) for suffix in {METRICS[name].suffix for name in names}}
-    return {name: score_corpus(build_metric(name), *texts[METRICS[name].suffix], scoring) for name in names}
+def score_test_set(decode_dir: Path, test: str, corpus: Corpus, scoring: Scoring) -> dict[MetricName, Score]:
+    """Return every metric of one test set that `corpus` has."""
+    scores: dict[MetricName, Score] = {}
+    for name in metrics_of(corpus):
+        decoded = read_decoded(decode_dir, test, METRICS[name].suffix)
+        hypotheses, references = (text_of(name, lines) for lines in decoded)
+        scores[name] = score_corpus(build_metric(name), hypotheses, references, scoring)
+    return scores
 
 
 def read_decoded(decode_dir: Path, test: str, suffix: str) -> tuple[list[str], list[str]]:
@@ -256,51 +227,6 @@ def read_epochs(history: Path) -> dict[int, int]:
         raise ValueError(f"{history} is missing: train the run first") from None
     except (KeyError, TypeError, ValueError, csv.Error):
         raise ValueError(f"{history} is damaged: train the run again") from None
-
-
-# --- sacreBLEU --------------------------------------------------------------------------------------------------------
-
-
-def build_metric(name: MetricName) -> "Metric":
-    """Return sacreBLEU's metric; on the command line `-tok none`, `-lc`, no option and `-m chrf`, in METRICS' order."""
-    from sacrebleu.metrics import BLEU, CHRF  # pulls in numpy: not for `--help`
-
-    if name == "bleu_lc_tok":
-        return BLEU(tokenize="none", force=True)  # force: the text is tokenised on purpose, no warning
-    if name == "bleu_13a_lc":
-        return BLEU(tokenize="13a", lowercase=True)
-    return BLEU(tokenize="13a") if name == "bleu_13a" else CHRF()
-
-
-def score_corpus(metric: "Metric", hypotheses: list[str], references: list[str], scoring: Scoring) -> Score:
-    """Return the corpus score with sacreBLEU's interval: mean of the resamples +- half the width of their central 95 %.
-
-    The statistics of the sentences are counted once and resampled `bootstrap_resamples` times. The interval is centred
-    on the resamples' mean, not on the score; it is cut off at 0 and 100.
-    """
-    with bootstrap_seed(scoring.bootstrap_seed):
-        score = metric.corpus_score(hypotheses, [references], n_bootstrap=scoring.bootstrap_resamples)
-    signature = str(metric.get_signature())
-    shown = json.loads(score.format(width=DECIMALS, signature=signature, is_json=True))
-    if "confidence_mean" not in shown:  # sacreBLEU leaves the interval out where every resample scores 0
-        return Score(score=shown["score"], low=0.0, high=0.0, signature=signature)
-    mean, half = shown["confidence_mean"], shown["confidence_var"]
-    low, high = max(0.0, round(mean - half, DECIMALS)), min(100.0, round(mean + half, DECIMALS))
-    return Score(score=shown["score"], low=low, high=high, signature=signature)
-
-
-@contextmanager
-def bootstrap_seed(seed: int) -> Iterator[None]:
-    """Set sacreBLEU's seed, which it reads from the environment alone, and put the environment back."""
-    before = os.environ.get("SACREBLEU_SEED")
-    os.environ["SACREBLEU_SEED"] = str(seed)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["SACREBLEU_SEED"]
-        else:
-            os.environ["SACREBLEU_SEED"] = before
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

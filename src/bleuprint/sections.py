@@ -5,9 +5,10 @@ from statistics import fmean, stdev
 
 from bleuprint.claims import CurveJudgement, Judgement, allowed, number_of
 from bleuprint.markdown import ABSENT, code, escape, markdown_table
+from bleuprint.metrics import Score
 from bleuprint.plans import SavedPlan, describe_plan
 from bleuprint.published import COUNTS, MEASURES, AnyClaim, CountClaim, CurveClaim, ValueClaim, digits_of
-from bleuprint.scoring import Result, Score
+from bleuprint.scoring import Result
 
 SIGNATURES = "[signatures](results.md#metrics)"
 
@@ -204,7 +205,8 @@ def render_metrics(results: Sequence[Result]) -> str:
     note = (
         "The interval is sacreBLEU's: the mean of the bootstrap resamples ± half the width of their central 95 %. "
         "The `sacrebleu` command gives the same scores from the files in `runs/{run}/decode/`: `{test}.ref.lc-tok.txt` "
-        "and `{test}.hyp.lc-tok.txt` for `bleu_lc_tok`, `{test}.ref.txt` and `{test}.hyp.txt` for the others. "
+        "and `{test}.hyp.lc-tok.txt` for `bleu_lc_tok`, `{test}.ref.txt` and `{test}.hyp.txt` for the others; for "
+        "`bleu_compound_split` their text is tokenised and split first (`src/bleuprint/compound_split.py` says how). "
         "Losses are in nats; which mean over tokens or batches an epoch's is stands in params.yaml (`epoch_loss`)."
     )
     return f"{markdown_table(('Metric', 'What it measures', 'Signature'), rows)}\n\n{note}"

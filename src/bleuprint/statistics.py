@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from bleuprint.scoring import MetricName, Result, Score
+from bleuprint.metrics import MetricName, Score
+from bleuprint.scoring import Result
 
 CONFIDENCE = 0.95
 LOWEST, HIGHEST = 0.0, 100.0  # of every score in METRICS, BLEU and chrF alike

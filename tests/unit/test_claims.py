@@ -6,8 +6,9 @@ from claimed import LOSS, claim, count_claim, curve_claim
 
 from bleuprint.claims import CurveJudgement, Judgement, Outcome, allowed, identify, judge, judge_count, judge_curve
 from bleuprint.curves import Epoch, Point
+from bleuprint.metrics import Score
 from bleuprint.published import CountClaim, ValueClaim
-from bleuprint.scoring import LegacyScore, Result, Score, Tokens
+from bleuprint.scoring import LegacyScore, Result, Tokens
 
 LOGGED = {1: Point(7.0, 6.0, 2.0), 2: Point(6.0, 5.0, 3.0), 3: Point(5.0, 4.5, 4.0)}
 
@@ -111,7 +112,10 @@ def test_fewer_updates_than_claimed_say_nothing_yet(steps: int | None, verdict: 
 
 def test_a_claim_without_a_run_is_not_run() -> None:
     assert judged(claim(), [result(50.0, experiment="other")]).verdict == "not run"
-    assert judged(claim(tables={"t": None}, tolerance=None, metric="multi_bleu"), [result(50.0)]).verdict == "not run"
+    assert (
+        judged(claim(tables={"t": None}, tolerance=None, metric="bleu_compound_split"), [result(50.0)]).verdict
+        == "not run"
+    )
 
 
 def test_another_metric_is_not_comparable() -> None:

@@ -4,6 +4,7 @@ import pytest
 from test_statistics import result
 
 from bleuprint.figures import bleu_rows
+from bleuprint.metrics import METRICS
 from bleuprint.run_tables import experiment_row, hours, render_runs, updates_of, weights_of_others
 from bleuprint.scoring import Result
 
@@ -27,7 +28,7 @@ def test_a_row_of_seeds_has_the_mean_of_each_column() -> None:
         "1.00 (sd 0.00) (`val`)",
         "`day`",
     )
-    assert row[7:] == ("41.00 (sd 1.41) [28.29, 53.71]", "—", "—", "—")
+    assert row[7:] == ("41.00 (sd 1.41) [28.29, 53.71]", *["—"] * (len(METRICS) - 1))
 
 
 def test_a_seed_that_diverged_is_counted_and_is_in_no_mean() -> None:

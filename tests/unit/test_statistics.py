@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from bleuprint.scoring import LegacyScore, Result, Score, Tokens
+from bleuprint.metrics import Score
+from bleuprint.scoring import LegacyScore, Result, Tokens
 from bleuprint.statistics import Summary, by_experiment, summarise, summarise_scores, t_quantile
 
 

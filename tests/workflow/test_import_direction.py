@@ -13,11 +13,11 @@ LAYERS = (
     ("params",),
     ("graph",),
     ("corpus", "deviations", "device", "history", "idstore", "provenance", "segmentation", "tables"),
-    ("origin", "tokenizers", "toy"),
+    ("compound_split", "origin", "tokenizers", "toy"),
     ("models/dropout", "models/uncached"),
     ("models/*",),
     ("models",),
-    ("batching", "checkpoint", "objective", "search", "tracking"),
+    ("batching", "checkpoint", "metrics", "objective", "search", "tracking"),
     ("consistency", "resume", "subwords"),
     ("updates",),
     ("decoding", "scoring", "training", "ui"),
@@ -34,8 +34,8 @@ LAYERS = (
 )
 # What reads results, or only counts words, starts without torch: at once, and on a machine that has none.
 WITHOUT_TORCH = (
-    "scoring", "published", "claims", "curves", "evidence", "statistics", "comparisons", "markdown", "figures",
-    "run_tables", "sections", "forensics", "report", "cost", "plans",
+    "compound_split", "metrics", "scoring", "published", "claims", "curves", "evidence", "statistics", "comparisons",
+    "markdown", "figures", "run_tables", "sections", "forensics", "report", "cost", "plans",
 )  # fmt: skip
 # A model is arithmetic.
 FILES_AND_LOGS = {
@@ -88,11 +88,11 @@ def test_no_torch_at_run_time() -> None:
     """Of others' packages too: sacreBLEU scores, altair draws, and torch is not in the process."""
     code = """
 import sys
-from bleuprint import claims, report, scoring
+from bleuprint import claims, metrics, report
 from bleuprint.params import Scoring
 settings = Scoring(bootstrap_resamples=2, bootstrap_seed=1)
-for name in scoring.METRICS:
-    scoring.score_corpus(scoring.build_metric(name), ["ein Hund rennt ."], ["ein Hund rennt ."], settings)
+for name in metrics.METRICS:
+    metrics.score_corpus(metrics.build_metric(name), ["ein Hund rennt ."], ["ein Hund rennt ."], settings)
 report.render_svg(report.loss_chart([{"run": "a", "step": 1, "loss of": "training", "loss": 1.0}]))
 print("torch" in sys.modules)
 """

@@ -50,7 +50,7 @@ rule score:
         history=trained("history.csv"),
         metrics=trained("metrics.jsonl"),
         summary=trained("summary.json"),
-        code=code("legacy_score", "provenance", "scoring"),
+        code=code("compound_split", "legacy_score", "metrics", "provenance", "scoring"),
         # A result names by their hashes all files that decided it.
         hashed=code(
             "batching",

@@ -18,6 +18,7 @@ rule report:
             "figures",
             "forensics",
             "markdown",
+            "metrics",
             "plans",
             "published",
             "report",
