@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, get_args
 
 from pydantic import ConfigDict, model_validator
 
-from bleuprint.corpus import read_lines
 from bleuprint.files import write_text
 from bleuprint.graph import Run
 from bleuprint.legacy_score import legacy_score
+from bleuprint.lines import read_lines
 from bleuprint.params import Corpus, Scoring, Splits
 from bleuprint.provenance import collect, hash_files
 from bleuprint.strict import NonNegative, Strict, validate

@@ -22,6 +22,8 @@ ENTRIES = {
 NEVER = {
     "graph": "what it reads stands in the stage's params",
     "params": "what it reads stands in the stage's params",
+    "datasets": "what it reads stands in the stage's params",
+    "checksums": "whether an archive is the right one, not what is in it",
     "strict": "how parameters are read, not which",
     "mistakes": "words of an error",
     "files": "how bytes come to the disk, not which",
@@ -31,8 +33,8 @@ NEVER = {
 }
 EXCUSED = {
     "train": {
-        "corpus": "makes the ids that the stage reads",
         "idstore": "makes the ids that the stage reads",
+        "lines": "makes the ids that the stage reads",
         "segmentation": "makes the ids that the stage reads",
         "tokenizers": "other ids of the special symbols are another corpus",
     },
@@ -41,8 +43,8 @@ EXCUSED = {
         "models/dropout": "a model that translates drops nothing",
     },
     "report": {
-        "corpus": "reads what scoring scores",
         "legacy_score": "scoring's, not the report's",
+        "lines": "reads what scoring scores",
         "provenance": "writes what stands beside a result",
     },
 }
