@@ -15,9 +15,9 @@ from sacrebleu.metrics import BLEU
 
 from bleuprint.batching import open_ids
 from bleuprint.checkpoint import average, load_into
-from bleuprint.corpus import read_pairs
 from bleuprint.decoding import translate
 from bleuprint.graph import load_params
+from bleuprint.lines import read_pairs
 from bleuprint.models import build_model
 from bleuprint.params import Decode, LengthPenalty
 from bleuprint.tokenizers import load_tokenizer, official_chain

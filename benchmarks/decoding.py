@@ -135,8 +135,8 @@ def bleu(task: Task, hypotheses: list[list[int]]) -> float:
     """Return BLEU on the official lower-cased tokens."""
     from sacrebleu.metrics import BLEU
 
-    from bleuprint.corpus import read_pairs
     from bleuprint.decoding import official_hypotheses, official_references
+    from bleuprint.lines import read_pairs
     from bleuprint.tokenizers import load_tokenizer
 
     raw, tokenizer = Path("data/raw") / task.corpus.dataset, load_tokenizer(task.corpus_dir)

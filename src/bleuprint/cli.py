@@ -18,6 +18,7 @@ RESULTS = Path("results")
 REPORTS = Path("reports")
 WORK = Path("work")
 DOWNLOADS = WORK / "downloads"
+CHECKSUMS = Path("workflow/checksums")
 
 app = typer.Typer(
     help="Rerun the systems of a Transformer README's results table, stage by stage.",
@@ -63,21 +64,23 @@ def download(dataset: DatasetName) -> None:
     Example: python -m bleuprint download multi30k
     """
     with plain_errors("starts where the download stopped"):
-        from bleuprint.corpus import download, mirrors_in_order
+        from bleuprint import archives, corpus, toy
+        from bleuprint.datasets import ArchivesDataset, MirroredDataset
         from bleuprint.graph import load_params
-        from bleuprint.params import MirroredDataset
         from bleuprint.strict import choose
-        from bleuprint.toy import generate
 
         params = load_params()
         choose("dataset", dataset, params.datasets)
         start_log("download", dataset)
-        spec = params.datasets[dataset]
+        spec, out, cache = params.datasets[dataset], RAW / dataset, DOWNLOADS / dataset
         if isinstance(spec, MirroredDataset):
-            download(spec, RAW / dataset, DOWNLOADS / dataset, mirrors_in_order(spec, os.environ))
+            corpus.download(spec, out, cache, corpus.mirrors_in_order(spec, os.environ))
+        elif isinstance(spec, ArchivesDataset):
+            mirrors = corpus.mirrors_in_order(spec, os.environ)
+            archives.download(spec, out, cache, CHECKSUMS / f"{dataset}.yaml", mirrors)
         else:
-            generate(spec, RAW / dataset)
-        wrote(RAW / dataset)
+            toy.generate(spec, out)
+        wrote(out)
 
 
 @app.command()

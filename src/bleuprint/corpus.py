@@ -1,7 +1,6 @@
-"""The download stage (fetch from the first mirror that has a file, verify, unpack, publish) and its files' readers.
+"""The download stage: fetch from the first mirror that has a file, verify, unpack, publish.
 
-A file of data/raw/{dataset} is plain UTF-8, one sentence a line. The only line separator is "\\n": a sentence may hold
-U+2028 or a form feed, and a reader that splits there (str.splitlines) shifts every later pair.
+What it writes is read by lines.py. archives.py makes data sets of another kind with what stands here.
 """
 
 import gzip
@@ -11,15 +10,17 @@ import logging
 import re
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 
+from bleuprint.datasets import ArchivesDataset, MirroredDataset, Splits
 from bleuprint.files import atomic_directory, sha256_of
-from bleuprint.params import MirroredDataset, MirroredFile, Splits
+from bleuprint.lines import decode
 
 if TYPE_CHECKING:
     import httpx
@@ -29,8 +30,17 @@ MIRROR_VARIABLE = "BLEUPRINT_MIRROR"
 CONNECT_SECONDS = 15.0
 READ_SECONDS = 60.0  # for one chunk, not for the whole file: a slow mirror may take its time, a silent one may not
 CHUNK_BYTES = 1 << 16
+MAX_LINE_BYTES = 1 << 20  # no sentence is longer; without a limit a file without line ends would fill the memory
+
+Check = Callable[[Path], str | None]  # says what is wrong with a whole file; None where it is the right one
 
 log = logging.getLogger(__name__)
+
+
+class HasLines(Protocol):
+    """An open binary file, whether packed or not."""
+
+    def readline(self, size: int, /) -> bytes: ...
 
 
 class MirrorFailure(Exception):
@@ -63,17 +73,19 @@ def download(dataset: MirroredDataset, out: Path, cache: Path, mirrors: Sequence
         split_of(name, dataset.splits)
     cache.mkdir(parents=True, exist_ok=True)
     with progress_bar() as bar:
-        packed = {name: fetch(name, file, cache, mirrors, bar) for name, file in dataset.files.items()}
-    with atomic_directory(out) as partial:
+        packed = {
+            name: fetch(name, file.path, partial(other_sha256, file.sha256), cache, mirrors, bar)
+            for name, file in dataset.files.items()
+        }
+    with atomic_directory(out) as directory:
         gzipped = {name: file.path.endswith(".gz") for name, file in dataset.files.items()}
-        written = {name: unpack(packed[name], gzipped[name], partial / name) for name in dataset.files}
+        written = {name: unpack(packed[name], gzipped[name], directory / name) for name in dataset.files}
         check_line_counts(dataset.splits, {name: item.lines for name, item in written.items()})
-        write_manifest(partial, written)
-    if stripped := sum(item.stripped_carriage_returns for item in written.values()):
-        log.warning("%s: %d lines ended in CR LF, the CR is stripped", out, stripped)
+        write_manifest(directory, written)
+    warn_of_carriage_returns(out, written.values())
 
 
-def mirrors_in_order(dataset: MirroredDataset, environment: Mapping[str, str]) -> list[str]:
+def mirrors_in_order(dataset: MirroredDataset | ArchivesDataset, environment: Mapping[str, str]) -> list[str]:
     """Return the data set's mirrors, with BLEUPRINT_MIRROR in front where it is set; ValueError where it is no URL."""
     if not (first := environment[MIRROR_VARIABLE].strip() if MIRROR_VARIABLE in environment else ""):
         return list(dataset.mirrors)
@@ -82,18 +94,18 @@ def mirrors_in_order(dataset: MirroredDataset, environment: Mapping[str, str]) -
     return [first, *dataset.mirrors]
 
 
-def fetch(name: str, file: MirroredFile, cache: Path, mirrors: Sequence[str], bar: "Progress") -> Path:
-    """Return `cache`/`name`, verified, from the cache or the first mirror that has it; ValueError says why none did."""
+def fetch(name: str, path: str, check: Check, cache: Path, mirrors: Sequence[str], bar: "Progress") -> Path:
+    """Return `cache`/`name`, verified, from the cache or the first mirror that has `path`; ValueError says why none."""
     whole, part = cache / name, cache / f"{name}.part"
     level = logging.INFO if bar.disable else logging.DEBUG  # the bar and the lines would overwrite each other
-    if whole.exists() and sha256_of(whole) == file.sha256:
+    if whole.exists() and check(whole) is None:
         log.log(level, "%s: verified in %s", name, cache)
         return whole
     reasons = []
     for mirror in mirrors:
-        url = f"{mirror.rstrip('/')}/{quote(file.path)}"
+        url = f"{mirror.rstrip('/')}/{quote(path)}"
         try:
-            fetch_from(url, file.sha256, part, bar)
+            fetch_from(url, check, part, bar)
         except MirrorFailure as failure:
             reasons.append(f"{without_password(url)}: {failure}")
             log.warning("%s: %s", name, reasons[-1])
@@ -104,17 +116,22 @@ def fetch(name: str, file: MirroredFile, cache: Path, mirrors: Sequence[str], ba
     raise ValueError(f"{name} could not be downloaded: {'; '.join(reasons) or 'there is no mirror'}")
 
 
-def fetch_from(url: str, sha256: str, part: Path, bar: "Progress") -> None:
+def other_sha256(expected: str, path: Path) -> str | None:
+    """Return what to say of a file whose sha256 is not the expected one, None where it is."""
+    return None if (got := sha256_of(path)) == expected else f"sha256 is {got}, expected {expected}"
+
+
+def fetch_from(url: str, check: Check, part: Path, bar: "Progress") -> None:
     """Complete `part` from `url`; MirrorFailure where that fails or gives other bytes, which are deleted."""
     start = part.stat().st_size if part.exists() else 0
-    if start and sha256_of(part) == sha256:
+    if start and check(part) is None:
         return
     resumed = stream_into(part, url, start, bar)
-    if resumed and sha256_of(part) != sha256:  # the part was of another file, or of another version of it
+    if resumed and check(part):  # the part was of another file, or of another version of it
         stream_into(part, url, 0, bar)
-    if (got := sha256_of(part)) != sha256:
+    if reason := check(part):
         part.unlink()
-        raise MirrorFailure(f"sha256 is {got}, expected {sha256}")
+        raise MirrorFailure(reason)
 
 
 def stream_into(part: Path, url: str, start: int, bar: "Progress") -> bool:
@@ -215,33 +232,44 @@ def size_of(response: "httpx.Response", first_byte: int) -> int | None:
 
 
 def unpack(packed: Path, gzipped: bool, plain: Path) -> Written:
-    """Write `packed` as strict UTF-8 lines that end in "\\n", with one "\\r" before it stripped and counted.
-
-    Nothing else is normalised. ValueError names the file that is no whole gzip file, or the line that is not UTF-8.
-    """
-    lines = stripped = 0
-    digest = hashlib.sha256()
-    with gzip.open(packed) if gzipped else packed.open("rb") as source, plain.open("wb") as file:
+    """Write `packed` as lines, see `write_plain`; ValueError names a file that is no whole gzip file too."""
+    with gzip.open(packed) if gzipped else packed.open("rb") as source:
         try:
-            for line in source:  # binary: splits on b"\n" alone
-                lines += 1
-                text = decode(line.removesuffix(b"\n"), packed, lines)
-                stripped += text.endswith("\r")
-                line = text.removesuffix("\r").encode() + b"\n"
-                digest.update(line)
-                file.write(line)
+            return write_plain(lines_of(source, packed), plain, packed)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(f"{packed} (for {plain.name}) is a broken or truncated gzip file: {error}") from None
-    return Written(digest.hexdigest(), lines, stripped)
 
 
-def decode(data: bytes, path: Path, first_line: int) -> str:
-    """Return `data` as text; ValueError names the line of `path`, counted from `first_line`, that is not UTF-8."""
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = first_line + data.count(b"\n", 0, error.start)
-        raise ValueError(f"{path}, line {line} is not UTF-8: byte 0x{data[error.start]:02x}, {error.reason}") from None
+def lines_of(source: HasLines, label: Path | str) -> Iterator[bytes]:
+    """Yield the lines of a binary file with their b"\\n", the only separator; ValueError names one beyond the limit."""
+    for number, line in enumerate(iter(lambda: source.readline(MAX_LINE_BYTES + 1), b""), 1):
+        if len(line) > MAX_LINE_BYTES:
+            raise ValueError(f"{label}, line {number} has more than {MAX_LINE_BYTES:,} bytes: this is no text")
+        yield line
+
+
+def write_plain(lines: Iterable[bytes], plain: Path, label: Path | str) -> Written:
+    """Write lines as strict UTF-8 that ends in "\\n", with one "\\r" before it stripped and counted.
+
+    Nothing else is normalised. ValueError names the line of `label` that is not UTF-8.
+    """
+    count = stripped = 0
+    digest = hashlib.sha256()
+    with plain.open("wb") as file:
+        for line in lines:
+            count += 1
+            text = decode(line.removesuffix(b"\n"), label, count)
+            stripped += text.endswith("\r")
+            line = text.removesuffix("\r").encode() + b"\n"
+            digest.update(line)
+            file.write(line)
+    return Written(digest.hexdigest(), count, stripped)
+
+
+def warn_of_carriage_returns(out: Path, written: Iterable[Written]) -> None:
+    """Log how many lines of a data set were not as they were sent."""
+    if stripped := sum(item.stripped_carriage_returns for item in written):
+        log.warning("%s: %d lines ended in CR LF, the CR is stripped", out, stripped)
 
 
 def split_of(name: str, splits: Splits) -> str:
@@ -268,24 +296,3 @@ def write_manifest(directory: Path, written: Mapping[str, Written]) -> None:
     files = {name: item._asdict() for name, item in written.items()}
     text = json.dumps({"files": files}, indent=2, sort_keys=True, ensure_ascii=False)
     (directory / "manifest.json").write_text(text + "\n", encoding="utf-8")
-
-
-def read_lines(path: Path) -> list[str]:
-    """Return the lines of a text file, split on "\\n" alone, without it; ValueError names a line that is not UTF-8."""
-    lines = decode(path.read_bytes(), path, 1).split("\n")
-    return lines[:-1] if lines[-1] == "" else lines
-
-
-def read_pairs(raw: Path, split: str, source: str, target: str) -> tuple[list[str], list[str]]:
-    """Return the source and the target lines of a split; ValueError where they are missing or their numbers differ."""
-    if not raw.is_dir():
-        raise ValueError(f"{raw} does not exist; make it with: python -m bleuprint download {raw.name}")
-    paths = [raw / f"{split}.{language}" for language in (source, target)]
-    for path in paths:
-        if not path.is_file():
-            present = ", ".join(sorted(item.name for item in raw.glob("*.*"))) or "nothing"
-            raise ValueError(f"{path} does not exist; {raw} holds {present}")
-    source_lines, target_lines = (read_lines(path) for path in paths)
-    if len(source_lines) != len(target_lines):
-        raise ValueError(f"{paths[0]} has {len(source_lines)} lines and {paths[1]} has {len(target_lines)}")
-    return source_lines, target_lines

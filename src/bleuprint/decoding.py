@@ -22,9 +22,9 @@ from torch import nn
 
 from bleuprint.batching import Ids, Pairs, collate, open_ids, open_pairs, ordered_batches, pad
 from bleuprint.checkpoint import load_into, load_weights
-from bleuprint.corpus import read_lines, read_pairs
 from bleuprint.device import find_device
 from bleuprint.files import atomic_directory
+from bleuprint.lines import read_lines, read_pairs
 from bleuprint.models import build_model
 from bleuprint.models.uncached import WholeModel, is_uncached
 from bleuprint.params import Batches, Corpus, Decode, HyunwoongkoModel, Machine, ModelSpec, Splits

@@ -9,8 +9,9 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from bleuprint.datasets import Dataset
 from bleuprint.mistakes import suggest
-from bleuprint.params import AnyExperiment, Corpus, Dataset, Experiment, Machine, Reuse, Scoring, check_kept
+from bleuprint.params import AnyExperiment, Corpus, Experiment, Machine, Reuse, Scoring, check_kept
 from bleuprint.strict import Key, Name, Seed, Strict, choose, read_yaml, validate
 
 PARAMS_FILE = Path("params.yaml")

@@ -1,80 +1,17 @@
-"""The sections of params.yaml that a stage is given: data sets, corpora and experiments, as strict, frozen models.
+"""The sections of params.yaml that a stage is given: corpora and experiments, as strict, frozen models.
 
-Nothing of it has a default: every number stands once, in params.yaml. The file as a whole is graph.py's.
+Nothing of it has a default: every number stands once, in params.yaml. Data sets are datasets.py's, the file as a whole
+is graph.py's.
 """
 
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from bleuprint.strict import (
-    Count,
-    Flag,
-    Key,
-    MirrorUrl,
-    Name,
-    NonNegative,
-    Positive,
-    Probability,
-    RelativePath,
-    Seed,
-    Sha256,
-    Strict,
-)
+from bleuprint.datasets import Splits as Splits  # for all that are given a data set's splits beside a section
+from bleuprint.strict import Count, Flag, Key, Name, NonNegative, Positive, Probability, Seed, Strict
 
-# --- data -------------------------------------------------------------------------------------------------------------
-
-
-class Splits(Strict):
-    train: Name
-    validation: Name
-    tests: Annotated[tuple[Name, ...], Field(min_length=1)]
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        return (self.train, self.validation, *self.tests)
-
-
-class MirroredFile(Strict):
-    path: RelativePath
-    sha256: Sha256
-
-
-class MirroredDataset(Strict):
-    """Files that are downloaded from the first mirror that has them, and verified."""
-
-    kind: Literal["mirrored"]
-    mirrors: tuple[MirrorUrl, ...]
-    splits: Splits
-    files: dict[Name, MirroredFile]
-
-    @property
-    def module(self) -> str:
-        """Name of the module of bleuprint that makes this data set."""
-        return "corpus"
-
-
-class GeneratedDataset(Strict):
-    """Sentence pairs drawn from the project's own grammar."""
-
-    kind: Literal["generated"]
-    seed: Seed
-    splits: Splits
-    pairs: dict[Name, Count]
-
-    @property
-    def module(self) -> str:
-        """Name of the module of bleuprint that makes this data set."""
-        return "toy"
-
-    @model_validator(mode="after")
-    def check_pairs(self) -> "GeneratedDataset":
-        if set(self.pairs) != set(self.splits.all):
-            raise ValueError(f"pairs must name exactly the splits {', '.join(self.splits.all)}")
-        return self
-
-
-Dataset = Annotated[MirroredDataset | GeneratedDataset, Field(discriminator="kind")]
+# --- corpora ----------------------------------------------------------------------------------------------------------
 
 
 class WordsTokenizer(Strict):

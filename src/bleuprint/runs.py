@@ -27,7 +27,17 @@ TRAIN_CODE = (
     "training",
     "updates",
 )
-CODE = (*TRAIN_CODE, "corpus", "decoding", "idstore", "models/uncached", "search", "segmentation", "tokenizers")
+CODE = (
+    *TRAIN_CODE,
+    "corpus",
+    "decoding",
+    "idstore",
+    "lines",
+    "models/uncached",
+    "search",
+    "segmentation",
+    "tokenizers",
+)
 
 
 def settings_of(params: "Params", run: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -15,10 +15,10 @@ from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, model_validator
 
-from bleuprint.corpus import read_lines
 from bleuprint.files import write_text
 from bleuprint.graph import Run
 from bleuprint.legacy_score import legacy_score
+from bleuprint.lines import read_lines
 from bleuprint.metrics import (
     DECIMALS,
     METRICS,

@@ -17,6 +17,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]  # no dot: DVC takes it for a step into the key
 RelativePath = Annotated[str, AfterValidator(lambda path: check_relative(path))]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 MirrorUrl = Annotated[str, Field(pattern=r"^(https?|file)://.+")]
 # Strict: "200" is no number, yes is no boolean in YAML 1.2, and true is not 1.
 Flag = Annotated[bool, Field(strict=True)]

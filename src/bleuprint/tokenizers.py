@@ -13,9 +13,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
-from bleuprint.corpus import read_pairs
 from bleuprint.files import atomic_directory, sha256_of
 from bleuprint.idstore import write_characters, write_ids
+from bleuprint.lines import read_pairs
 from bleuprint.params import BasicTokenizer, BpeTokenizer, Corpus, Splits, Tokenizer, WordsTokenizer
 from bleuprint.segmentation import Words, detokenize, join_apostrophes, segment, segment_lines
 from bleuprint.segmentation import official_chain as official_chain  # for decoding and scoring

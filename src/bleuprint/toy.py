@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
 from bleuprint.corpus import Written, write_manifest
+from bleuprint.datasets import GeneratedDataset
 from bleuprint.files import atomic_directory
-from bleuprint.params import GeneratedDataset
 
 Article = Literal["the", "a"]  # a: two, zwei in the plural
 Gender = Literal["m", "f", "n"]

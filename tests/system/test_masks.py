@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from bleuprint.checkpoint import average_run
-from bleuprint.corpus import read_lines
+from bleuprint.datasets import GeneratedDataset
 from bleuprint.decoding import decode_run
 from bleuprint.graph import load_params
+from bleuprint.lines import read_lines
 from bleuprint.models import transformer
 from bleuprint.models.dropout import Dropout
 from bleuprint.models.transformer import Transformer
-from bleuprint.params import GeneratedDataset, Machine, TransformerModel
+from bleuprint.params import Machine, TransformerModel
 from bleuprint.tokenizers import BOS, EOS, PAD, build_corpus
 from bleuprint.toy import generate
 from bleuprint.training import Recipe, train_run

@@ -13,8 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from bleuprint import corpus
+from bleuprint.datasets import MirroredDataset, Splits
 from bleuprint.graph import load_params
-from bleuprint.params import MirroredDataset, Splits
+from bleuprint.lines import read_pairs
 
 ROOT = Path(__file__).parents[2]
 TEXTS = {
@@ -143,7 +144,7 @@ def test_only_a_newline_separates_lines_and_one_carriage_return_is_stripped_and_
     odd = {**TEXTS, "val.en": "a\u2028b\x0cc\x85d\re\r\r\n", "val.de": "Ende ohne Zeilenende"}
     files = packed(odd)
     corpus.download(dataset(files), room.out, room.cache, [store(room.mirror, files)])
-    assert corpus.read_pairs(room.out, "val", "en", "de") == (["a\u2028b\x0cc\x85d\re\r"], ["Ende ohne Zeilenende"])
+    assert read_pairs(room.out, "val", "en", "de") == (["a\u2028b\x0cc\x85d\re\r"], ["Ende ohne Zeilenende"])
     manifest = json.loads((room.out / "manifest.json").read_text())["files"]
     assert manifest["val.en"]["stripped_carriage_returns"] == 1
     assert (room.out / "val.de").read_bytes() == b"Ende ohne Zeilenende\n"
@@ -289,6 +290,7 @@ def test_a_redirect_is_followed_over_http_and_refused_to_a_local_file(
         ("raw/val.en.gz", packed(TEXTS)["raw/val.en.gz"][:-9], r"val\.en.* is a broken or truncated gzip file"),
         ("raw/val.en.gz", b"not gzip", r"val\.en.* is a broken or truncated gzip file"),
         ("raw/val.en.gz", gzip.compress(b"A\nB\xff\n"), r"val\.en, line 2 is not UTF-8: byte 0xff"),
+        ("raw/val.en.gz", gzip.compress(b"A\n" + b" " * (1 << 20) + b"\n"), r"line 2 has more than 1,048,576 bytes"),
         ("raw/val.en.gz", gzip.compress(b"A\nB\n"), r"split 'val' must have equal line counts.*val\.en 2, val\.de 1"),
         ("raw/test.lc.tok.de.gz", gzip.compress(b""), r"split 'test'.*test\.de 1, test\.lc\.tok\.de 0"),
         (
@@ -322,34 +324,6 @@ def test_what_a_killed_process_left_is_cleared_away(room: SimpleNamespace) -> No
     assert leftovers(room) == [room.out]
 
 
-# --- readers ----------------------------------------------------------------------------------------------------------
-
-
-def test_read_lines_names_the_line_that_is_not_utf8(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"one\ntwo\nthr\xc3\n")
-    with pytest.raises(ValueError, match=r"/a, line 3 is not UTF-8: byte 0xc3"):
-        corpus.read_lines(tmp_path / "a")
-
-
-@pytest.mark.parametrize(
-    ("data", "lines"), [(b"", []), (b"\n", [""]), (b"a", ["a"]), (b"a\n\nb\n", ["a", "", "b"]), (b"a\n\n", ["a", ""])]
-)
-def test_read_lines_keeps_empty_lines(tmp_path: Path, data: bytes, lines: list[str]) -> None:
-    (tmp_path / "a").write_bytes(data)
-    assert corpus.read_lines(tmp_path / "a") == lines
-
-
-def test_read_pairs_refuses_unequal_or_missing_files(tmp_path: Path) -> None:
-    (tmp_path / "val.en").write_text("a\nb\n")
-    (tmp_path / "val.de").write_text("a\n")
-    with pytest.raises(ValueError, match=r"val\.en has 2 lines and .*val\.de has 1$"):
-        corpus.read_pairs(tmp_path, "val", "en", "de")
-    with pytest.raises(ValueError, match=r"test\.en does not exist; .* holds val\.de, val\.en"):
-        corpus.read_pairs(tmp_path, "test", "en", "de")
-    with pytest.raises(ValueError, match=r"mine does not exist; make it with: python -m bleuprint download mine$"):
-        corpus.read_pairs(tmp_path / "mine", "val", "en", "de")
-
-
 # --- the real data ----------------------------------------------------------------------------------------------------
 
 
@@ -357,5 +331,5 @@ def test_multi30k_has_the_known_number_of_pairs(tmp_path: Path, multi30k_mirror:
     data = load_params(ROOT / "params.yaml").datasets["multi30k"]
     assert isinstance(data, MirroredDataset)
     corpus.download(data, tmp_path / "multi30k", tmp_path / "cache", [multi30k_mirror])
-    pairs = {split: len(corpus.read_pairs(tmp_path / "multi30k", split, "en", "de")[0]) for split in data.splits.all}
+    pairs = {split: len(read_pairs(tmp_path / "multi30k", split, "en", "de")[0]) for split in data.splits.all}
     assert list(pairs.values()) == [29000, 1014, 1000, 1000, 461]

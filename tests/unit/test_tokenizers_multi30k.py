@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from bleuprint.batching import epoch_batches, open_pairs
-from bleuprint.corpus import read_lines
 from bleuprint.graph import load_params
+from bleuprint.lines import read_lines
 from bleuprint.params import Corpus, Splits
 from bleuprint.tokenizers import UNK, Learned, build_corpus, load_tokenizer
 

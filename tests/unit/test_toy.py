@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from bleuprint import toy
-from bleuprint.corpus import read_pairs
-from bleuprint.params import GeneratedDataset
+from bleuprint.datasets import GeneratedDataset
+from bleuprint.lines import read_pairs
 
 NOUNS = {noun.english: noun for noun in (*toy.NOUNS, *toy.PLACES)}
 VERBS = {verb.english: verb for verb in toy.VERBS}

@@ -22,6 +22,8 @@ ENTRIES = {
 NEVER = {
     "graph": "what it reads stands in the stage's params",
     "params": "what it reads stands in the stage's params",
+    "datasets": "what it reads stands in the stage's params",
+    "checksums": "whether an archive is the right one, not what is in it",
     "strict": "how parameters are read, not which",
     "mistakes": "words of an error",
     "files": "how bytes come to the disk, not which",
@@ -31,8 +33,8 @@ NEVER = {
 }
 EXCUSED = {
     "train": {
-        "corpus": "makes the ids that the stage reads",
         "idstore": "makes the ids that the stage reads",
+        "lines": "makes the ids that the stage reads",
         "segmentation": "makes the ids that the stage reads",
         "tokenizers": "other ids of the special symbols are another corpus",
     },
@@ -42,8 +44,8 @@ EXCUSED = {
     },
     "report": {
         "compound_split": "makes the text that scoring scores",
-        "corpus": "reads what scoring scores",
         "legacy_score": "scoring's, not the report's",
+        "lines": "reads what scoring scores",
         "segmentation": "makes the text that scoring scores",
         "provenance": "writes what stands beside a result",
     },

@@ -8,12 +8,13 @@ from modules import ROOT, all_behind, foreign_imports, module_names, own_imports
 
 # From the bottom up; a module imports from the layers below its own and from nowhere else. A new module is added here.
 LAYERS = (
-    ("console", "curves", "files", "legacy_score", "markdown", "mistakes", "process"),
+    ("console", "curves", "files", "legacy_score", "lines", "markdown", "mistakes", "process"),
     ("strict",),
+    ("datasets",),
     ("params",),
     ("graph",),
-    ("corpus", "deviations", "device", "history", "idstore", "provenance", "segmentation", "tables"),
-    ("compound_split", "origin", "tokenizers", "toy"),
+    ("checksums", "corpus", "deviations", "device", "history", "idstore", "provenance", "segmentation", "tables"),
+    ("archives", "compound_split", "origin", "tokenizers", "toy"),
     ("models/dropout", "models/uncached"),
     ("models/*",),
     ("models",),

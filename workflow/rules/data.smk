@@ -3,7 +3,7 @@
 
 rule download:
     input:
-        code=lambda wildcards: code("corpus", PARAMS.inputs.datasets[wildcards.dataset].module),
+        code=lambda wildcards: code("corpus", "lines", PARAMS.inputs.datasets[wildcards.dataset].module),
     output:
         directory("data/raw/{dataset}"),
     log:
@@ -22,7 +22,7 @@ rule download:
 rule tokenize:
     input:
         raw=raw_data,
-        code=code("corpus", "idstore", "segmentation", "tokenizers"),
+        code=code("idstore", "lines", "segmentation", "tokenizers"),
     output:
         directory("data/corpora/{corpus}"),
     log:

@@ -10,8 +10,8 @@ rule decode:
         code=code(
             "batching",
             "checkpoint",
-            "corpus",
             "decoding",
+            "lines",
             "models/uncached",
             "search",
             "segmentation",
@@ -60,6 +60,7 @@ rule score:
             "decoding",
             "history",
             "idstore",
+            "lines",
             "models/dropout",
             "models/uncached",
             "objective",
