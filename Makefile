@@ -88,7 +88,7 @@ lint: $(STAMP)  ## style, types, both engines' own checks
 lock: $(STAMP)  ## resolve pyproject.toml anew into requirements.lock
 	mkdir -p work/lock
 	grep '^torch==' requirements.lock >work/lock/torch.txt
-	pip-compile --quiet --upgrade --extra dev --build-deps-for editable \
+	pip-compile --quiet --upgrade --extra dev --extra postgresql --build-deps-for editable \
 	  --unsafe-package torch --unsafe-package pip --constraint work/lock/torch.txt --strip-extras --no-header --no-annotate \
 	  --no-emit-index-url --no-emit-find-links --no-emit-options --output-file work/lock/others.txt pyproject.toml
 	{ sed '/^torch==/q' requirements.lock; grep '^[a-z]' work/lock/others.txt; } >work/lock/requirements.lock

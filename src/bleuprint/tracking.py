@@ -8,15 +8,15 @@ inside functions.
 import json
 import logging
 import os
-import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from bleuprint.database import LOCK_SECONDS, SQLITE, check_database, tracking_uri
 from bleuprint.origin import ROOT_TAG, origin_tags, place, project_root
 
 if TYPE_CHECKING:
@@ -24,13 +24,11 @@ if TYPE_CHECKING:
     from mlflow.entities import Metric
 
 EXPERIMENT = "bleuprint"
-SQLITE = "sqlite:///"
 PARENT_TAG = "bleuprint.parent"  # on the one parent run of a table: the table's name
 TABLE_TAG = "bleuprint.table"  # on every child run
 RUN_TAG = "bleuprint.run"
 
 FLUSH_SECONDS = 10.0  # one batch takes some 20 ms: 0.2 % of the time
-LOCK_SECONDS = 120.0  # for the first process to build the database: 3 s, 20 on a busy disk
 METRICS_PER_BATCH = 1000  # a limit of MLflow, as are the next three
 PARAMETERS_PER_BATCH = 100
 VALUE_CHARACTERS = 6000
@@ -194,16 +192,12 @@ def guarded(tracker: Tracker) -> Iterator[None]:
 # --- the store -------------------------------------------------------------------------------------------------------
 
 
-def tracking_uri(root: Path) -> str:
-    """Return MLFLOW_TRACKING_URI where it is set, else the SQLite file at the project's root."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{root}/mlflow.db"
-
-
 @contextmanager
 def connected() -> "Iterator[MlflowClient]":
     """Give a client of the project's store while no other process of the project has one.
 
     Two that create the database, or a table's parent run, at once would race. The first one builds the database.
+    ConnectionError where a database cannot be used.
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -216,25 +210,26 @@ def connected() -> "Iterator[MlflowClient]":
     uri = tracking_uri(root)
     (root / "work").mkdir(exist_ok=True)
     with FileLock(root / "work/mlflow.lock", timeout=LOCK_SECONDS):
-        if uri.startswith(SQLITE):
-            check_database(uri.removeprefix(SQLITE))
+        check_database(uri)
         yield MlflowClient(tracking_uri=uri)
-
-
-def check_database(path: str) -> None:
-    """Raise sqlite3.Error where the file cannot be written: MLflow would try again for 100 seconds."""
-    with closing(sqlite3.connect(path, timeout=LOCK_SECONDS)) as database:
-        database.execute("BEGIN IMMEDIATE")
 
 
 def find_experiment(client: "MlflowClient") -> str:
     """Return the id of the experiment of that name, made where there is none."""
-    found = client.get_experiment_by_name(EXPERIMENT)
-    if found is not None:
-        return found.experiment_id
+    from mlflow.exceptions import MlflowException
+
     root = project_root()
     local = tracking_uri(root).startswith(SQLITE)  # a server has its own place for artifacts
-    return client.create_experiment(EXPERIMENT, (root / "work/mlartifacts").as_uri() if local else None)
+    found = client.get_experiment_by_name(EXPERIMENT)
+    if found is None:
+        try:
+            return client.create_experiment(EXPERIMENT, (root / "work/mlartifacts").as_uri() if local else None)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+            found = client.get_experiment_by_name(EXPERIMENT)  # another clone was first: the lock is this clone's
+    assert found is not None, "it exists already"
+    return found.experiment_id
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------

@@ -265,6 +265,42 @@ def test_a_run_with_the_weights_of_another_trains_nothing(finished_copy: Path, e
     assert (root / "reports/compared/figures/ablation.svg").exists()
 
 
+# --- a remote ---------------------------------------------------------------------------------------------------------
+
+MODEL = "runs/toy-1/average/weights.safetensors"
+
+
+@pytest.fixture(scope="module")
+def pushed(by_snakemake: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of a finished clone whose bytes are in a remote and whose results are committed."""
+    folder = tmp_path_factory.mktemp("pushed")
+    root = folder / "project"
+    shutil.copytree(by_snakemake, root, symlinks=True)
+    run(root, "dvc", "remote", "add", "--default", "team", str(folder / "remote"))
+    run(root, "dvc", "push")
+    commit(root)
+    return root
+
+
+def test_a_fresh_clone_pulls_all_and_has_nothing_to_do(pushed: Path, tmp_path: Path) -> None:
+    fresh = clone(pushed, tmp_path / "fresh")
+    run(fresh, "dvc", "pull")
+    assert "Running stage" not in run(fresh, "dvc", "repro")
+    assert changed_stages(fresh) == []
+    assert run(fresh, "git", "status", "--porcelain") == ""
+    assert (fresh / MODEL).read_bytes() == (pushed / MODEL).read_bytes()
+
+
+def test_a_fresh_clone_fetches_one_model_and_trains_nothing(pushed: Path, tmp_path: Path) -> None:
+    fresh = clone(pushed, tmp_path / "fresh")
+    alone = run(fresh, "dvc", "repro", "--pull", "--single-item", "average@toy-1")
+    there = [path for folder in ("data", "runs") for path in (fresh / folder).rglob("*") if path.is_file()]
+    assert there == [fresh / MODEL]
+    with_the_rest = run(fresh, "dvc", "repro", "--pull", "average@toy-1")
+    assert (fresh / "runs/toy-1/train/weights").is_dir()
+    assert "Running stage" not in alone + with_the_rest
+
+
 # --- what users do with it --------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -254,6 +255,21 @@ def test_a_damaged_mlflow_database_is_named(tmp_path: Path) -> None:
     done = bleuprint(tmp_path, "ui", "--port", "5987")
     assert done.returncode == 1
     assert re.fullmatch(r"error: sqlite:///\S+/mlflow\.db cannot be opened: file is not a database\n", done.stderr)
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        done = bleuprint(tmp_path, "ui", "--port", str(port))
+    assert done.returncode == 1
+    assert done.stderr == f"error: port {port} cannot be used (Address already in use); choose another with --port\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_servers_own_page_is_named(tmp_path: Path) -> None:
+    done = bleuprint(tmp_path, "ui", MLFLOW_TRACKING_URI="http://host:5000")
+    assert done.returncode == 1
+    assert done.stderr == "error: MLFLOW_TRACKING_URI is http://host:5000: open that page, or unset the variable\n"
 
 
 # --- training --------------------------------------------------------------------------------------------------------

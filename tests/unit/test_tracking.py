@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bleuprint import tracking
+from bleuprint.database import tracking_uri
 from bleuprint.origin import orchestrator, project_root
 from bleuprint.tracking import Data, Tracker, close, flatten, flush, log, open_tracker, track_scores, tracked
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Run
+    from mlflow.entities import Experiment, Run
 
 SOURCE = Path(__file__).parents[2] / "src"
 OPEN_ONE = """
@@ -182,6 +183,22 @@ def test_an_id_that_mlflow_no_longer_has_starts_a_new_run(root: Path, gone: str)
     close(tracker, "FINISHED")
 
 
+def test_another_clone_may_make_the_experiment_first(root: Path) -> None:
+    """The lock is one clone's; a server has runs of several."""
+    from mlflow import MlflowClient
+
+    class Late(MlflowClient):
+        looked = 0
+
+        def get_experiment_by_name(self, name: str) -> "Experiment | None":
+            self.looked += 1
+            return None if self.looked == 1 else super().get_experiment_by_name(name)
+
+    late = Late(tracking_uri=tracking_uri(root))
+    assert tracking.find_experiment(late) == tracking.find_experiment(client())
+    assert late.looked == 2
+
+
 def test_scores_go_to_the_newest_run(root: Path) -> None:
     for _ in range(2):
         newest = open_tracker("demo", "h-1", None, {}, {}, [])
@@ -292,8 +309,8 @@ def test_the_orchestrator_is_known_by_its_variables(
 def test_the_database_stands_at_the_root_unless_a_server_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert tracking.tracking_uri(project_root()) == f"sqlite:///{tmp_path}/mlflow.db"
+    assert tracking_uri(project_root()) == f"sqlite:///{tmp_path}/mlflow.db"
     monkeypatch.setenv("DVC_ROOT", str(tmp_path / "other"))
-    assert tracking.tracking_uri(project_root()) == f"sqlite:///{tmp_path}/other/mlflow.db"
+    assert tracking_uri(project_root()) == f"sqlite:///{tmp_path}/other/mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
-    assert tracking.tracking_uri(project_root()) == "http://127.0.0.1:5000"
+    assert tracking_uri(project_root()) == "http://127.0.0.1:5000"

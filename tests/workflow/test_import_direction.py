@@ -8,7 +8,7 @@ from modules import ROOT, all_behind, foreign_imports, module_names, own_imports
 
 # From the bottom up; a module imports from the layers below its own and from nowhere else. A new module is added here.
 LAYERS = (
-    ("console", "curves", "files", "legacy_score", "lines", "markdown", "mistakes", "process"),
+    ("console", "curves", "database", "files", "legacy_score", "lines", "markdown", "mistakes", "process"),
     ("strict",),
     ("datasets",),
     ("params",),
