@@ -92,7 +92,7 @@ def tokenize(corpus: CorpusName) -> None:
     with plain_errors("starts again"):
         from bleuprint.graph import load_params
         from bleuprint.strict import choose
-        from bleuprint.tokenizers import build_corpus
+        from bleuprint.tokenizing import build_corpus
 
         params = load_params()
         choose("corpus", corpus, params.corpora)

@@ -4,34 +4,55 @@ The only line separator is "\\n": a sentence may hold U+2028 or a form feed, and
 (str.splitlines) shifts every later pair.
 """
 
+from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 
-def decode(data: bytes, path: Path | str, first_line: int) -> str:
-    """Return `data` as text; ValueError names the line of `path`, counted from `first_line`, that is not UTF-8."""
+def decode(data: bytes, label: Path | str, number: int) -> str:
+    """Return one line as text; ValueError names the file and the number of a line that is not UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        line = first_line + data.count(b"\n", 0, error.start)
-        raise ValueError(f"{path}, line {line} is not UTF-8: byte 0x{data[error.start]:02x}, {error.reason}") from None
+        found = f"byte 0x{data[error.start]:02x}, {error.reason}"
+        raise ValueError(f"{label}, line {number} is not UTF-8: {found}") from None
+
+
+def iterate_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a text file, split on "\\n" alone, without it; ValueError names a line that is not UTF-8."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            yield decode(line.removesuffix(b"\n"), path, number)
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a text file, split on "\\n" alone, without it; ValueError names a line that is not UTF-8."""
-    lines = decode(path.read_bytes(), path, 1).split("\n")
-    return lines[:-1] if lines[-1] == "" else lines
+    """Return all lines of a text file at once, as `iterate_lines`."""
+    return list(iterate_lines(path))
 
 
-def read_pairs(raw: Path, split: str, source: str, target: str) -> tuple[list[str], list[str]]:
-    """Return the source and the target lines of a split; ValueError where they are missing or their numbers differ."""
+def pair_files(raw: Path, split: str, source: str, target: str) -> tuple[Path, Path]:
+    """Return the files of both sides of a split; ValueError where one is missing."""
     if not raw.is_dir():
         raise ValueError(f"{raw} does not exist; make it with: python -m bleuprint download {raw.name}")
-    paths = [raw / f"{split}.{language}" for language in (source, target)]
+    paths = raw / f"{split}.{source}", raw / f"{split}.{target}"
     for path in paths:
         if not path.is_file():
             present = ", ".join(sorted(item.name for item in raw.glob("*.*"))) or "nothing"
             raise ValueError(f"{path} does not exist; {raw} holds {present}")
-    source_lines, target_lines = (read_lines(path) for path in paths)
-    if len(source_lines) != len(target_lines):
-        raise ValueError(f"{paths[0]} has {len(source_lines)} lines and {paths[1]} has {len(target_lines)}")
-    return source_lines, target_lines
+    return paths
+
+
+def iterate_pairs(raw: Path, split: str, source: str, target: str) -> Iterator[tuple[str, str]]:
+    """Yield the lines of both sides of a split; ValueError where they are missing, and after the last where one is."""
+    sides = pair_files(raw, split, source, target)
+    for source_line, target_line in zip_longest(iterate_lines(sides[0]), iterate_lines(sides[1])):
+        if source_line is None or target_line is None:
+            counts = [sum(1 for _ in iterate_lines(path)) for path in sides]
+            raise ValueError(f"{sides[0]} has {counts[0]} lines and {sides[1]} has {counts[1]}")
+        yield source_line, target_line
+
+
+def read_pairs(raw: Path, split: str, source: str, target: str) -> tuple[list[str], list[str]]:
+    """Return all source and all target lines of a split at once, as `iterate_pairs`."""
+    pairs = list(iterate_pairs(raw, split, source, target))
+    return [line for line, _ in pairs], [line for _, line in pairs]

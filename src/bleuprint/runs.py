@@ -32,11 +32,13 @@ CODE = (
     "corpus",
     "decoding",
     "idstore",
+    "learning",
     "lines",
     "models/uncached",
     "search",
     "segmentation",
     "tokenizers",
+    "tokenizing",
 )
 
 

@@ -6,37 +6,41 @@ alone.
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import cache, partial
+from functools import cache
 from itertools import chain, islice
 from multiprocessing import get_context
-from typing import Any
+from typing import Any, TypeVar
 
 from bleuprint.params import BasicTokenizer, BpeTokenizer, Tokenizer, WordsTokenizer
 
-POOL_FROM_LINES = 20_000  # below this, starting processes costs more than they save
-CHUNK_LINES = 2_000  # enough chunks for the last ones to end at about the same time on every core
+CHUNK_PAIRS = 1_000  # enough chunks for the last ones to end at about the same time on every core
+POOL_FROM_CHUNKS = 10  # below this, starting processes costs more than they save
 MAX_PROCESSES = 8  # each imports spaCy or sacremoses first: with more, that is most of what they do
+CHUNKS_AHEAD = 4  # that wait for each process, or for us behind it: no more of a text is ever in memory
 
 BASIC_MARKS = str.maketrans({mark: f" {mark} " for mark in "'.,()!?"} | dict.fromkeys(";:", " "))
 
 Words = list[str]  # of one sentence
-Text = tuple[Sequence[str], str]  # lines and their language
+Chunk = TypeVar("Chunk")
+Result = TypeVar("Result")
 
 
-def segment(settings: Tokenizer, texts: Sequence[Text]) -> list[list[Words]]:
-    """Return the words of every line of each text; a line without text has none.
+def map_chunks(settings: Tokenizer, function: Callable[[Chunk], Result], chunks: Iterable[Chunk]) -> Iterator[Result]:
+    """Yield function(chunk) of every chunk, in order, where `function` splits lines into words as `settings` say.
 
-    Large texts run in one process a core. ValueError where spaCy does not know a language, ChildProcessError where a
-    process dies.
+    Many chunks are given to one process a core, unless they are quickly split. ChildProcessError where a process dies.
     """
     processes = min(usable_cores(), MAX_PROCESSES)
     quick = isinstance(settings, BasicTokenizer) or (isinstance(settings, BpeTokenizer) and settings.text == "raw")
-    if quick or processes == 1 or sum(len(lines) for lines, _ in texts) < POOL_FROM_LINES:
-        return [segment_lines(settings, lines, language) for lines, language in texts]
-    return segment_in_processes(settings, texts, processes)
+    chunks = iter(chunks)
+    first = list(islice(chunks, POOL_FROM_CHUNKS))
+    if quick or processes == 1 or len(first) < POOL_FROM_CHUNKS:
+        return map(function, chain(first, chunks))
+    return map_in_processes(function, chain(first, chunks), processes)
 
 
 def usable_cores() -> int:
@@ -44,26 +48,25 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def segment_in_processes(settings: Tokenizer, texts: Sequence[Text], processes: int) -> list[list[Words]]:
-    """Do the work of `segment` in chunks of lines that keep their order.
+def map_in_processes(function: Callable[[Chunk], Result], chunks: Iterable[Chunk], processes: int) -> Iterator[Result]:
+    """Yield function(chunk) of every chunk, in order, computed in several processes a few chunks ahead.
 
     The stage for multi30k-words: 3.0 s on 2 cores, 5.7 s on one. Processes are spawned: there is no other way on
     Windows, and on Linux a fork would copy the locks of the threads that numpy, torch or `tokenizers` may have running.
     (A fork server with spaCy in it was slower: it cannot do without torch.) A script of one's own that gets here
     therefore needs the usual `if __name__ == "__main__":`.
     """
-    pieces = [(chunk, language) for lines, language in texts for chunk in in_chunks(lines)]
+    waiting: deque[Future[Result]] = deque()
     try:
         with ProcessPoolExecutor(processes, get_context("spawn"), initializer=hide_torch) as pool:
-            words = chain.from_iterable(pool.map(partial(segment_lines, settings), *zip(*pieces, strict=True)))
-            return [list(islice(words, len(lines))) for lines, _ in texts]
+            for chunk in chunks:
+                waiting.append(pool.submit(function, chunk))
+                if len(waiting) > CHUNKS_AHEAD * processes:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
     except BrokenProcessPool:
         raise ChildProcessError("a process that splits lines into words died: stopped, or short of memory?") from None
-
-
-def in_chunks(lines: Sequence[str]) -> list[Sequence[str]]:
-    """Return the lines in pieces of CHUNK_LINES, in order."""
-    return [lines[start : start + CHUNK_LINES] for start in range(0, len(lines), CHUNK_LINES)]
 
 
 def hide_torch() -> None:

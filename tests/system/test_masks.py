@@ -18,7 +18,8 @@ from bleuprint.models import transformer
 from bleuprint.models.dropout import Dropout
 from bleuprint.models.transformer import Transformer
 from bleuprint.params import Machine, TransformerModel
-from bleuprint.tokenizers import BOS, EOS, PAD, build_corpus
+from bleuprint.tokenizers import BOS, EOS, PAD
+from bleuprint.tokenizing import build_corpus
 from bleuprint.toy import generate
 from bleuprint.training import Recipe, train_run
 

@@ -19,7 +19,7 @@ from bleuprint.batching import (
     ordered_batches,
     padded_length,
 )
-from bleuprint.idstore import write_characters, write_ids
+from bleuprint.idstore import characters_writer, write_ids
 from bleuprint.params import Batches, SentenceBatches, TokenBatches
 from bleuprint.tokenizers import BOS, EOS, PAD
 
@@ -244,7 +244,8 @@ def test_character_counts_are_read_where_they_are(tmp_path: Path) -> None:
     write_ids(tmp_path, "train.source", [[4], [5]], 100)
     write_ids(tmp_path, "train.target", [[BOS, 4, EOS]] * 2, 100)
     assert open_pairs(tmp_path, "train").source_characters is None
-    write_characters(tmp_path, "train.source", ["ein Hund", "ä"])
+    with characters_writer(tmp_path, "train.source") as append:
+        append(np.array([8, 1]))
     found = open_pairs(tmp_path, "train").source_characters
     assert found is not None
     assert found.tolist() == [8, 1]

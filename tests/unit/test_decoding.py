@@ -28,7 +28,8 @@ from bleuprint.params import (
     WordsTokenizer,
 )
 from bleuprint.search import search
-from bleuprint.tokenizers import BOS, EOS, PAD, UNK, LearnedWords, build_corpus, load_tokenizer, official_chain
+from bleuprint.tokenizers import BOS, EOS, PAD, UNK, LearnedWords, load_tokenizer, official_chain
+from bleuprint.tokenizing import build_corpus
 
 SPLITS = Splits(train="train", validation="val", tests=("test", "other"))
 ENGLISH = ["A man rides a bike .", "Two dogs run , and a cat sleeps .", "The woman doesn't smile .", "A dog ."]

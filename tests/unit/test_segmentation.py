@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -15,9 +17,9 @@ from bleuprint.segmentation import (
     detokenize,
     hide_torch,
     join_apostrophes,
+    map_chunks,
+    map_in_processes,
     official_chain,
-    segment,
-    segment_in_processes,
     segment_lines,
     spacy_words,
 )
@@ -29,11 +31,9 @@ BASIC = BasicTokenizer(kind="basic")
 
 # A script that forgets `if __name__ == "__main__":`. Each of its processes runs it again, and dies of that.
 UNGUARDED = """
-from bleuprint.params import BpeTokenizer
-from bleuprint.segmentation import segment_in_processes
-settings = BpeTokenizer(kind="bpe", text="lc-tok", merges=1)
+from bleuprint.segmentation import map_in_processes
 try:
-    segment_in_processes(settings, [(["A dog."], "en")], processes=2)
+    list(map_in_processes(str.split, ["A dog."], processes=2))
 except OSError as error:
     print(error)
 """
@@ -79,19 +79,33 @@ def test_detokenize(words: list[str], language: str, escaped: bool, expected: st
 # --- several processes ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [WORDS, LC_TOK, BASIC])
-def test_processes_and_chunks_change_nothing(settings: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segmentation, "CHUNK_LINES", 4)
-    english, german = [f"Dog {i} isn't here." for i in range(10)], [f"„Hund {i}.“" for i in range(6)]
-    texts = [([*english[:3], "", *english[3:]], "en"), (german, "de"), ([], "en")]
-    alone = [segment_lines(settings, lines, language) for lines, language in texts]
-    assert segment_in_processes(settings, texts, processes=2) == alone
-    assert [len(lines) for lines in alone] == [11, 6, 0]
-    assert alone[0][3] == []
+@pytest.mark.parametrize("settings", [WORDS, LC_TOK])
+def test_processes_and_chunks_change_nothing(settings: Tokenizer) -> None:
+    lines = [*(f"Dog {i} isn't here." for i in range(10)), "", "„Hund“."]
+    alone = segment_lines(settings, lines, "en")
+    chunks = [lines[start : start + 5] for start in (0, 5, 10)]
+    found = list(map_in_processes(partial(segment_lines, settings, language="en"), chunks, processes=2))
+    assert [len(words) for words in found] == [5, 5, 2]
+    assert [line for words in found for line in words] == alone
+    assert alone[10] == []
+
+
+def test_no_more_chunks_are_read_than_are_worked_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segmentation, "CHUNKS_AHEAD", 2)
+    read: list[int] = []
+
+    def numbers() -> Iterator[int]:
+        for number in range(100):
+            read.append(number)
+            yield number
+
+    for place, result in enumerate(map_in_processes(abs, numbers(), processes=2)):
+        assert result == place
+        assert len(read) <= place + 1 + 2 * 2
 
 
 @pytest.mark.parametrize(
-    ("settings", "cores", "lines", "processes"),
+    ("settings", "cores", "chunks", "processes"),
     [
         (WORDS, 2, 6, 2),
         (LC_TOK, 99, 6, 8),
@@ -104,15 +118,20 @@ def test_processes_and_chunks_change_nothing(settings: Tokenizer, monkeypatch: p
 def test_several_processes_only_where_they_pay(
     settings: Tokenizer,
     cores: int,
-    lines: int,
+    chunks: int,
     processes: int | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     started: list[int] = []
-    monkeypatch.setattr(segmentation, "segment_in_processes", lambda _, texts, count: started.append(count))
+
+    def pretend(function: Callable[[int], int], chunks: Iterable[int], count: int) -> Iterator[int]:
+        started.append(count)
+        return map(function, chunks)
+
+    monkeypatch.setattr(segmentation, "map_in_processes", pretend)
     monkeypatch.setattr(segmentation, "usable_cores", lambda: cores)
-    monkeypatch.setattr(segmentation, "POOL_FROM_LINES", 6)
-    segment(settings, [(["Ein Hund."] * (lines - 2), "de"), (["A dog."] * 2, "en")])
+    monkeypatch.setattr(segmentation, "POOL_FROM_CHUNKS", 6)
+    assert list(map_chunks(settings, abs, iter(range(chunks)))) == list(range(chunks))
     assert started == ([processes] if processes else [])
 
 
@@ -124,7 +143,7 @@ def test_cores_are_those_that_this_process_may_use() -> None:
 
 def test_an_error_in_another_process_arrives_as_one_sentence() -> None:
     with pytest.raises(ValueError, match=r"^spaCy has no language 'xx-none'[^\n]*$"):
-        segment_in_processes(WORDS, [(["A dog."], "en"), (["a"], "xx-none")], processes=2)
+        list(map_in_processes(partial(segment_lines, WORDS, ["A dog."]), ["en", "xx-none", "en"], processes=2))
 
 
 def test_a_process_that_dies_is_one_sentence(tmp_path: Path) -> None:
@@ -177,7 +196,7 @@ def test_white_space_within_a_line_can_be_a_word() -> None:
 )
 def test_basic_english(line: str, expected: str) -> None:
     assert basic_words(line) == expected.split()
-    assert segment(BASIC, [([line], "de")]) == [[expected.split()]]
+    assert segment_lines(BASIC, [line], "de") == [expected.split()]
 
 
 @pytest.mark.parametrize(

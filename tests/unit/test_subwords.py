@@ -10,7 +10,8 @@ import pytest
 from bleuprint.batching import Pairs, open_pairs
 from bleuprint.params import BpeTokenizer, Corpus, Splits
 from bleuprint.subwords import VARIANTS, Subwords, merge, open_subwords, redraw
-from bleuprint.tokenizers import build_corpus, load_tokenizer
+from bleuprint.tokenizers import load_tokenizer
+from bleuprint.tokenizing import build_corpus
 
 SPLITS = Splits(train="train", validation="val", tests=("test",))
 SENTENCES = ["a lowly newt lowers the newer lowest tower", "the lowest newt knew a newer tower", "lower the tower"] * 20

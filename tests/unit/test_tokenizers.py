@@ -4,27 +4,17 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bleuprint import segmentation
+from bleuprint import segmentation, tokenizers, tokenizing
 from bleuprint.params import Corpus, Splits
-from bleuprint.tokenizers import (
-    BOS,
-    EOS,
-    PAD,
-    SPECIALS,
-    UNK,
-    LearnedBpe,
-    build_corpus,
-    count_types,
-    learn_merges,
-    load_tokenizer,
-    official_chain,
-)
+from bleuprint.tokenizers import BOS, EOS, PAD, SPECIALS, UNK, LearnedBpe, load_tokenizer, official_chain
+from bleuprint.tokenizing import build_corpus
 
 WORDS = {"kind": "words", "lowercase": True, "min_frequency": 2}
 LC_TOK = {"kind": "bpe", "text": "lc-tok", "merges": 60}
@@ -87,11 +77,6 @@ def stored_ids(corpus_dir: Path, name: str) -> list[list[int]]:
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
-
-
-def test_types_are_ordered_by_frequency_then_code_point() -> None:
-    sentences = [["b", "ä", "a", "once"], ["a", "ä", "b", "Z", "Z", "<pad>"], ["c", "c", "c", "<pad>"]]
-    assert count_types(sentences, min_frequency=2) == [*SPECIALS, "c", "Z", "a", "b", "ä"]
 
 
 def test_words_know_what_was_seen_often_enough(raw: Path, tmp_path: Path) -> None:
@@ -172,17 +157,6 @@ def test_bpe_has_exactly_the_merges_asked_for(settings: dict, raw: Path, tmp_pat
     assert manifest["vocabulary"] == {"source": len(data["types"]), "target": len(data["types"])}
 
 
-@pytest.mark.parametrize("merges", [1, 5, 10])
-def test_merges_are_the_most_frequent_pairs_in_order(merges: int) -> None:
-    texts = ["ab ab ab abc abc", "abc", "xy xy", "once"]  # what occurs once is not merged
-    learned = [("a", "b"), ("▁", "ab"), ("▁ab", "c"), ("x", "y"), ("▁", "xy")]
-    if merges <= len(learned):
-        assert learn_merges(texts, merges) == learned[:merges]
-    else:
-        with pytest.raises(ValueError, match="no more than 5 merges"):
-            learn_merges(texts, merges)
-
-
 def test_too_many_merges_are_refused_and_nothing_is_left(raw: Path, tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"tokenizer\.merges is 10000, but the train text gives no more than \d+ merges"
@@ -228,6 +202,23 @@ def test_a_word_has_the_same_pieces_in_every_sentence(settings: dict, raw: Path,
     sentences = [*(line.split() for line in (*ENGLISH, *GERMAN)), ["Der▁Hund", "Hund", "犬Hund"], []]
     whole = [tokenizer.engine.encode(" ".join(words)).ids for words in sentences]
     assert tokenizer.encode_words("target", sentences) == whole
+    assert (
+        tokenizer.encode_words("source", sentences[::-1]) == whole[::-1]
+    )  # of words that are kept from the first time
+
+
+def test_pieces_are_kept_of_so_many_words_and_no_more(
+    raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_corpus(make_corpus(RAW), SPLITS, raw, tmp_path / "out")
+    tokenizer = load_tokenizer(tmp_path / "out")
+    assert isinstance(tokenizer, LearnedBpe)
+    sentences = [line.split() for line in GERMAN]
+    expected = tokenizer.encode_words("target", sentences)
+    monkeypatch.setattr(tokenizers, "CACHED_WORDS", 12)
+    for _ in range(2):
+        assert [tokenizer.encode_words("target", [sentence])[0] for sentence in sentences] == expected
+        assert len(tokenizer.pieces) <= 12
 
 
 def test_letters_never_seen_become_one_unknown_each(raw: Path, tmp_path: Path) -> None:
@@ -269,6 +260,43 @@ def test_pairs_with_an_empty_side_are_dropped_but_for_tests(tmp_path: Path, capl
     assert stored_ids(tmp_path / "out", "test.target")[1] == [BOS, EOS]
 
 
+@pytest.mark.parametrize("settings", [WORDS, LC_TOK, RAW, BASIC])
+def test_the_size_of_the_chunks_changes_no_byte(
+    settings: dict, raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = []
+    for pairs in (1, 3, 1000):
+        monkeypatch.setattr(tokenizing, "CHUNK_PAIRS", pairs)
+        build_corpus(make_corpus(settings), SPLITS, raw, tmp_path / str(pairs))
+        written.append({path.name: path.read_bytes() for path in (tmp_path / str(pairs)).iterdir()})
+    assert written[0] == written[1] == written[2]
+
+
+@pytest.mark.parametrize("settings", [RAW, BASIC])
+def test_a_text_ten_times_as_long_takes_no_more_memory(
+    settings: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of few words, by Python's own allocations, in one process."""
+    monkeypatch.setattr(tokenizing, "CHUNK_PAIRS", 100)
+    peaks = []
+    for size, times in (("small", 200), ("large", 2000)):
+        raw = write_raw(tmp_path / size, train=(ENGLISH * times, GERMAN * times))
+        tracemalloc.start()
+        build_corpus(make_corpus(settings), SPLITS, raw, tmp_path / f"{size}-out")
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert len(np.load(tmp_path / f"{size}-out/train.source.offsets.npy")) == 10 * times + 1
+    assert peaks[1] < 1.2 * peaks[0]
+
+
+def test_a_missing_split_is_told_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = write_raw(tmp_path / "raw", train=(ENGLISH, GERMAN))
+    (raw / "test.de").unlink()
+    monkeypatch.setattr(tokenizing, "iterate_pairs", None)
+    with pytest.raises(ValueError, match=r"test\.de does not exist; .* holds "):
+        build_corpus(make_corpus(RAW), SPLITS, raw, tmp_path / "out")
+
+
 def test_a_train_split_without_text_is_refused(tmp_path: Path) -> None:
     raw = write_raw(tmp_path / "raw", train=(["", "a"], ["b", " "]))
     with pytest.raises(ValueError, match="no pair of split 'train' has text on both sides"):
@@ -279,7 +307,7 @@ TWO_CORPORA = """
 import sys
 from pathlib import Path
 from bleuprint.params import Corpus, Splits
-from bleuprint.tokenizers import build_corpus
+from bleuprint.tokenizing import build_corpus
 raw, out, *corpora = sys.argv[1:]
 for corpus in map(Corpus.model_validate_json, corpora):
     splits = Splits(train="train", validation="val", tests=("test",))

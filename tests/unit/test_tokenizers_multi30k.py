@@ -14,7 +14,8 @@ from bleuprint.batching import epoch_batches, open_pairs
 from bleuprint.graph import load_params
 from bleuprint.lines import read_lines
 from bleuprint.params import Corpus, Splits
-from bleuprint.tokenizers import UNK, Learned, build_corpus, load_tokenizer
+from bleuprint.tokenizers import UNK, Learned, load_tokenizer
+from bleuprint.tokenizing import build_corpus
 
 ROOT = Path(__file__).parents[2]
 

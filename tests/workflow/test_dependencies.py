@@ -11,7 +11,7 @@ SOURCE = "src/bleuprint/"
 # The module whose function is the stage; {module} and {model} are the data set's and the run's.
 ENTRIES = {
     "download": ("{module}",),
-    "tokenize": ("tokenizers",),
+    "tokenize": ("tokenizing",),
     "train": ("training", "models/{model}"),
     "average": ("checkpoint",),
     "decode": ("decoding", "models/{model}"),
@@ -33,13 +33,10 @@ NEVER = {
 }
 EXCUSED = {
     "train": {
-        "idstore": "makes the ids that the stage reads",
-        "lines": "makes the ids that the stage reads",
         "segmentation": "makes the ids that the stage reads",
         "tokenizers": "other ids of the special symbols are another corpus",
     },
     "decode": {
-        "idstore": "makes the ids that the stage reads",
         "models/dropout": "a model that translates drops nothing",
     },
     "report": {

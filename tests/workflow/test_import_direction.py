@@ -15,6 +15,8 @@ LAYERS = (
     ("graph",),
     ("checksums", "corpus", "deviations", "device", "history", "idstore", "provenance", "segmentation", "tables"),
     ("archives", "compound_split", "origin", "tokenizers", "toy"),
+    ("learning",),
+    ("tokenizing",),
     ("models/dropout", "models/uncached"),
     ("models/*",),
     ("models",),
