@@ -4,7 +4,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test repro snakemake ui bench bench-gpu bench-peer lint lock clean
+.PHONY: help venv demo test test-slurm repro snakemake ui bench bench-gpu bench-peer lint lock clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -48,6 +48,9 @@ demo: $(STAMP)  ## the toy table from nothing, in a clone: a minute or a few
 test: $(STAMP)  ## all tests, with the toy table under both engines
 	python -m pytest
 
+test-slurm: $(STAMP)  ## the toy table on a Slurm of one node, as root: installs Debian's packages; a few minutes
+	BLEUPRINT_TEST_SLURM=1 python -m pytest tests/cluster
+
 repro: $(STAMP)  ## the active table by DVC (BLEUPRINT_MIRROR=file:///… where there is no internet)
 	dvc repro
 	@# Snakemake remembers nothing of what DVC ran: without this it would plan by file times and miss changed parameters.
@@ -88,7 +91,7 @@ lint: $(STAMP)  ## style, types, both engines' own checks
 lock: $(STAMP)  ## resolve pyproject.toml anew into requirements.lock
 	mkdir -p work/lock
 	grep '^torch==' requirements.lock >work/lock/torch.txt
-	pip-compile --quiet --upgrade --extra dev --extra postgresql --build-deps-for editable \
+	pip-compile --quiet --upgrade --extra dev --extra postgresql --extra slurm --build-deps-for editable \
 	  --unsafe-package torch --unsafe-package pip --constraint work/lock/torch.txt --strip-extras --no-header --no-annotate \
 	  --no-emit-index-url --no-emit-find-links --no-emit-options --output-file work/lock/others.txt pyproject.toml
 	{ sed '/^torch==/q' requirements.lock; grep '^[a-z]' work/lock/others.txt; } >work/lock/requirements.lock

@@ -6,6 +6,7 @@
 #   snakemake -n                             what would run, and why
 #   snakemake --cores 2                      the active table
 #   snakemake --cores 2 runs/tiny-1/decode   one file or folder, with all that it needs
+#   snakemake --profile profiles/slurm       the active table, on a cluster
 #   snakemake --report report.html           figures and tables of the active table, with the graph
 #
 # profiles/default/config.yaml is read on its own.
@@ -20,7 +21,13 @@ min_version("9.0")
 container: "docker://python:3.11"
 
 
+# profiles/default counts the GPUs of one machine: each job of a cluster may have as many.
+resource_scopes:
+    gpu="local",
+
+
 include: "workflow/rules/common.smk"
+include: "workflow/rules/cluster.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
@@ -37,6 +44,10 @@ rule all:
         expand("runs/{run}/train/weights", run=PARAMS.trainings),
         expand("runs/{run}/average/weights.safetensors", run=PARAMS.runs),
         expand("runs/{run}/decode", run=PARAMS.runs),
+
+
+onstart:
+    prepare_cluster()
 
 
 # After a failure too: the jobs that did finish left whole outputs. A snakemake that is killed records nothing; DVC then

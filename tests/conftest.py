@@ -1,10 +1,14 @@
 """What all tests share: nothing of the user's machine decides whether they pass."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from clones import by_snakemake, origin  # noqa: F401 - fixtures
+from one_node_slurm import Controller, install, one_node_slurm, why_not
 
 # A test that commits needs no git identity, and none tells its makers or a tracking server about itself.
 os.environ.update(
@@ -34,3 +38,18 @@ def multi30k_mirror() -> str:
     if not here.is_dir():
         pytest.skip(f"no Multi30K in {here}; BLEUPRINT_MIRROR=file:///... names another place")
     return here.as_uri()
+
+
+@pytest.fixture(scope="session")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controller]:
+    """Run a Slurm of one node until the session ends, and yield its controller. Skips where there can be none."""
+    reason = why_not()
+    if reason is None:
+        try:
+            install()
+        except OSError as error:
+            reason = str(error)
+    if reason is not None:
+        pytest.skip(reason)
+    with one_node_slurm(tmp_path_factory.mktemp("slurm")) as controller:
+        yield controller

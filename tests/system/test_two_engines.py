@@ -1,68 +1,19 @@
 """The toy table from nothing, under both engines, in fresh clones; and what each engine believes afterwards."""
 
 import json
-import os
 import re
 import resource
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from dvc.utils.hydra import apply_overrides
 
-ROOT = Path(__file__).parents[2]
-# The environment that runs the tests, as `make` takes it: nothing is installed. In a clone the clone's own code runs.
-MAKE = ("make", f"VENV={sys.prefix}", "STAMP=")
-ENVIRONMENT = {
-    **os.environ,
-    "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-    "PYTHONPATH": "src",
-}
-JOBS = ["download", "tokenize", "train", "average", "decode", "score", "report"]
+from clones import JOBS, MAKE, SAME_BYTES, changed_stages, clone, commit, environment, planned_jobs, run
+
 CPU_SECONDS = 5  # of an engine that has nothing to do; the clock on the wall would measure the neighbours as well
-SAME_BYTES = (
-    "results/toy-1.json",
-    "runs/toy-1/average/weights.safetensors",
-    "runs/toy-1/train/history.csv",
-    "reports/demo/results.md",
-    "reports/demo/figures/loss.svg",
-    "reports/demo/figures/bleu.svg",
-)
-
-
-def run(where: Path, *command: str, fails: bool = False) -> str:
-    """Run a command in a clone and return what it prints, stdout and stderr; it must end well, or must not."""
-    done = subprocess.run(
-        command, cwd=where, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    assert (done.returncode != 0) == fails, f"{' '.join(command)} in {where}\n{done.stdout}"
-    return done.stdout
-
-
-def commit(where: Path) -> None:
-    run(where, "git", "add", "--all")
-    run(where, "git", "commit", "--quiet", "--message", "state")
-
-
-def clone(origin: Path, target: Path) -> Path:
-    run(origin, "git", "clone", "--quiet", str(origin), str(target))
-    return target
-
-
-def changed_stages(where: Path) -> list[str]:
-    """Return the stages that `dvc repro` would look at again, without their names: the toy table has one of each."""
-    return [stage.partition("@")[0] for stage in json.loads(run(where, "dvc", "status", "--json"))]
-
-
-def planned_jobs(where: Path, *options: str) -> list[str]:
-    """Return the rules that `snakemake` would run, in the graph's order."""
-    text = run(where, "snakemake", "-n", *options)
-    found = set(re.findall(r"^rule (\w+):$", text, flags=re.MULTILINE))
-    assert found or "Nothing to be done" in text
-    return [job for job in JOBS if job in found]
 
 
 def set_parameter(where: Path, key: str, value: int) -> None:
@@ -71,30 +22,9 @@ def set_parameter(where: Path, key: str, value: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Commit this checkout, changed and new files too, with the toy table active and without its results."""
-    origin = tmp_path_factory.mktemp("origin")
-    for name in run(ROOT, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0"):
-        if name and (ROOT / name).is_file() and not name.startswith(("results/toy-", "reports/demo/")):
-            (origin / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, origin / name)
-    run(origin, "git", "init", "--quiet")
-    run(origin, "python", "-m", "bleuprint", "use", "demo")
-    commit(origin)
-    return origin
-
-
-@pytest.fixture(scope="module")
 def by_dvc(origin: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = clone(origin, tmp_path_factory.mktemp("clone") / "dvc")
     run(root, *MAKE, "repro")
-    return root
-
-
-@pytest.fixture(scope="module")
-def by_snakemake(origin: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = clone(origin, tmp_path_factory.mktemp("clone") / "snakemake")
-    run(root, *MAKE, "snakemake")
     return root
 
 
@@ -158,7 +88,7 @@ def test_an_edit_while_jobs_run_is_not_recorded(origin: Path, tmp_path: Path, wh
     root = clone(origin, tmp_path / "clone")
     command, log = ("snakemake", "--cores", "2", "data/raw/toy"), root / "work/logs/download-toy.log"
     with subprocess.Popen(
-        command, cwd=root, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command, cwd=root, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as call:
         while not log.exists():  # it is begun when the job has read its parameters
             assert call.poll() is None, "snakemake ended before its job began"

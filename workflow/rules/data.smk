@@ -10,9 +10,7 @@ rule download:
         "work/logs/download-{dataset}.log",
     benchmark:
         "work/benchmarks/download-{dataset}.tsv"
-    resources:
-        mem_mb=1000,
-        runtime=60,  # minutes, here and below: what a cluster is asked for
+    localrule: True  # a cluster's nodes often have no internet: it runs where snakemake runs
     params:
         dataset=lambda wildcards: plain(PARAMS.datasets[wildcards.dataset]),
     shell:
@@ -32,7 +30,7 @@ rule tokenize:
     threads: 2  # processes: one for each core that the job may run on
     resources:
         mem_mb=4000,
-        runtime=60,
+        runtime=60,  # minutes, here and in the other rules: what a cluster is asked for
     params:
         corpus=corpus_values,
         splits=splits_values,
