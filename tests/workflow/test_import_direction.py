@@ -14,7 +14,7 @@ LAYERS = (
     ("params",),
     ("graph",),
     ("checksums", "corpus", "deviations", "device", "history", "idstore", "provenance", "segmentation", "tables"),
-    ("archives", "origin", "tokenizers", "toy"),
+    ("archives", "cleaning", "origin", "tokenizers", "toy"),
     ("learning",),
     ("tokenizing",),
     ("models/dropout", "models/uncached"),
