@@ -26,9 +26,11 @@ def learn(corpus: Corpus, sources: Counter[str], targets: Counter[str]) -> Learn
         learned = LearnedWords if isinstance(settings, WordsTokenizer) else LearnedBasic
         return learned.model_validate(settings.model_dump() | languages | types)
     sources.update(targets)
+    for word in [word for word, count in sources.items() if count < settings.min_frequency]:
+        del sources[word]
     merges = learn_merges(sources, settings.merges)
     fields = {"types": bpe_types(sources, merges), "learned_merges": [f"{left} {right}" for left, right in merges]}
-    return LearnedBpe.model_validate(settings.model_dump() | languages | fields)
+    return LearnedBpe.model_validate(settings.model_dump(exclude={"min_frequency"}) | languages | fields)
 
 
 def frequent_types(counts: Mapping[str, int], min_frequency: int) -> list[str]:

@@ -22,12 +22,20 @@ class WordsTokenizer(Strict):
     min_frequency: Count
 
 
-class BpeTokenizer(Strict):
-    """Joint BPE of `text`: `lc-tok` (lower-cased, normalised, tokenised, escaped) or the `raw` cased text."""
+class BpeText(Strict):
+    """Joint BPE of `text`: `lc-tok` (Moses: lower-cased, normalised, tokenised, escaped), `tok` (cased, tokenised and
+    escaped) or the `raw` cased text.
+    """
 
     kind: Literal["bpe"]
-    text: Literal["lc-tok", "raw"]
+    text: Literal["lc-tok", "tok", "raw"]
     merges: Count
+
+
+class BpeTokenizer(BpeText):
+    """How it is learnt: from words that are seen `min_frequency` times or more."""
+
+    min_frequency: Count
 
 
 class BasicTokenizer(Strict):
@@ -39,11 +47,26 @@ class BasicTokenizer(Strict):
 Tokenizer = Annotated[WordsTokenizer | BpeTokenizer | BasicTokenizer, Field(discriminator="kind")]
 
 
+class Cleaning(Strict):
+    """Which pairs of the train split are dropped besides those with an empty side (cleaning.py).
+
+    Either side: more words or, when encoded, more tokens than this; so many times as many words as the other; a word of
+    more characters; a smaller share of letters among its characters; or any control character.
+    """
+
+    max_words: Count
+    max_ratio: Annotated[float, Field(ge=1, strict=True)]
+    max_word_characters: Count
+    min_letters: Probability
+    max_tokens: Count
+
+
 class Corpus(Strict):
     dataset: Key
     source: Name
     target: Name
     source_marks: Literal["both", "end", "none"]
+    cleaning: Cleaning | None
     tokenizer: Tokenizer
 
     @property
@@ -53,7 +76,7 @@ class Corpus(Strict):
             case WordsTokenizer():
                 return not self.tokenizer.lowercase
             case BpeTokenizer():
-                return self.tokenizer.text == "raw"
+                return self.tokenizer.text != "lc-tok"
             case BasicTokenizer():
                 return False
 

@@ -29,6 +29,7 @@ TRAIN_CODE = (
 )
 CODE = (
     *TRAIN_CODE,
+    "cleaning",
     "corpus",
     "decoding",
     "idstore",

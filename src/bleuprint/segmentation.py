@@ -15,7 +15,7 @@ from itertools import chain, islice
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
-from bleuprint.params import BasicTokenizer, BpeTokenizer, Tokenizer, WordsTokenizer
+from bleuprint.params import BasicTokenizer, BpeText, Tokenizer, WordsTokenizer
 
 CHUNK_PAIRS = 1_000  # enough chunks for the last ones to end at about the same time on every core
 POOL_FROM_CHUNKS = 10  # below this, starting processes costs more than they save
@@ -35,7 +35,7 @@ def map_chunks(settings: Tokenizer, function: Callable[[Chunk], Result], chunks:
     Many chunks are given to one process a core, unless they are quickly split. ChildProcessError where a process dies.
     """
     processes = min(usable_cores(), MAX_PROCESSES)
-    quick = isinstance(settings, BasicTokenizer) or (isinstance(settings, BpeTokenizer) and settings.text == "raw")
+    quick = isinstance(settings, BasicTokenizer) or (isinstance(settings, BpeText) and settings.text == "raw")
     chunks = iter(chunks)
     first = list(islice(chunks, POOL_FROM_CHUNKS))
     if quick or processes == 1 or len(first) < POOL_FROM_CHUNKS:
@@ -77,13 +77,14 @@ def hide_torch() -> None:
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # documented: None stops an import
 
 
-def segment_lines(settings: Tokenizer, lines: Sequence[str], language: str) -> list[Words]:
-    """Return the words of each line. Any run of white space is one space to BPE. ValueError as `segment`."""
+def segment_lines(settings: Tokenizer | BpeText, lines: Sequence[str], language: str) -> list[Words]:
+    """Return the words of each line; any run of white space is one space to BPE. ValueError on an unknown language."""
     if isinstance(settings, WordsTokenizer):
         return spacy_words(lines, language, settings.lowercase)
     if isinstance(settings, BasicTokenizer):
         return [basic_words(line) for line in lines]
-    return [line.split() for line in (official_chain(lines, language) if settings.text == "lc-tok" else lines)]
+    texts = {"lc-tok": official_chain, "tok": moses_tokens, "raw": lambda lines, _: lines}
+    return [line.split() for line in texts[settings.text](lines, language)]
 
 
 def spacy_words(lines: Iterable[str], language: str, lowercase: bool) -> list[Words]:
@@ -129,11 +130,16 @@ def official_chain(lines: Sequence[str], language: str) -> list[str]:
 
     This is how multi30k's `lc.norm.tok` files were made; the tokens of all 64,950 English and German lines are equal.
     """
-    normalizer, tokenizer = moses(language)
+    normalizer, _ = moses(language)
     # The newline stays on while normalising, as in Moses' own script: its rule that moves a full stop behind a closing
     # quotation mark asks for a character after the mark. Without it 8 German lines differ.
-    normalized = (normalizer.normalize(line.lower() + "\n") for line in lines)
-    return [" ".join(tokenizer.tokenize(line, aggressive_dash_splits=False, escape=True)) for line in normalized]
+    return moses_tokens([normalizer.normalize(line.lower() + "\n") for line in lines], language)
+
+
+def moses_tokens(lines: Iterable[str], language: str) -> list[str]:
+    """Return each line tokenised and escaped by Moses' rules, as tokenizer.perl does: tokens joined by one space."""
+    _, tokenizer = moses(language)
+    return [" ".join(tokenizer.tokenize(line, aggressive_dash_splits=False, escape=True)) for line in lines]
 
 
 @cache

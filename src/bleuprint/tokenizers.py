@@ -1,7 +1,7 @@
 """Learnt tokenizers: text to ids, and back for decoding. learning.py learns them.
 
 Four kinds: spaCy or basic English words with one vocabulary per language; joint BPE on the official chain's tokens
-(`lc-tok`); joint BPE on cased `raw` text. The ids of the special symbols stand here and nowhere else.
+(`lc-tok`), on cased tokens (`tok`) or on cased `raw` text. The ids of the special symbols stand here and nowhere else.
 """
 
 import json
@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
-from bleuprint.params import BasicTokenizer, BpeTokenizer, Tokenizer, WordsTokenizer
+from bleuprint.params import BasicTokenizer, BpeText, Tokenizer, WordsTokenizer
 from bleuprint.segmentation import Words, detokenize, join_apostrophes, segment_lines
 from bleuprint.segmentation import official_chain as official_chain  # for decoding and scoring
 from bleuprint.strict import Name, Strict, choose, validate
@@ -98,7 +98,7 @@ class LearnedBasic(WordTypes, BasicTokenizer):
         return detokenize(words, self.target, escaped=False)
 
 
-class LearnedBpe(BpeTokenizer):
+class LearnedBpe(BpeText):
     """BPE of both languages: types, whose id is their position, and merges ("left right") in the order of learning."""
 
     source: Name
@@ -107,7 +107,7 @@ class LearnedBpe(BpeTokenizer):
     learned_merges: tuple[str, ...]
 
     @property
-    def target_text(self) -> Literal["lc-tok", "raw"]:
+    def target_text(self) -> Literal["lc-tok", "tok", "raw"]:
         """Say what kind of tokens `decode_tokens` gives."""
         return self.text
 
@@ -162,7 +162,7 @@ class LearnedBpe(BpeTokenizer):
     def decode(self, ids: Sequence[int]) -> str:
         """Return target ids as running text, escapes undone; marks and pads are skipped."""
         words = self.join_pieces(ids, UNKNOWN_SURFACE)
-        return detokenize(words, self.target, escaped=True) if self.text == "lc-tok" else " ".join(words)
+        return " ".join(words) if self.text == "raw" else detokenize(words, self.target, escaped=True)
 
 
 Learned = LearnedWords | LearnedBpe | LearnedBasic

@@ -143,7 +143,7 @@ def write(path: Path, lines: list[str]) -> None:
 
 
 def make_project(root: Path, tokenizer: WordsTokenizer | BpeTokenizer) -> Project:
-    corpus = Corpus(dataset="tiny", source="en", target="de", source_marks="end", tokenizer=tokenizer)
+    corpus = Corpus(dataset="tiny", source="en", target="de", source_marks="end", cleaning=None, tokenizer=tokenizer)
     project = Project(root, corpus)
     project.raw.mkdir()
     for split, english, german in (
@@ -172,7 +172,7 @@ def words(tmp_path: Path) -> Project:
 
 @pytest.fixture
 def bpe(tmp_path: Path) -> Project:
-    return make_project(tmp_path, BpeTokenizer(kind="bpe", text="lc-tok", merges=20))
+    return make_project(tmp_path, BpeTokenizer(kind="bpe", text="lc-tok", merges=20, min_frequency=1))
 
 
 def read(path: Path) -> list[str]:

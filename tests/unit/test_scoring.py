@@ -58,8 +58,8 @@ SUMMARY = {"steps": 9, "epochs": 2, "source_tokens": 810, "target_tokens": 900, 
 
 
 def corpus(text: str) -> Corpus:
-    tokenizer = BpeTokenizer.model_validate({"kind": "bpe", "text": text, "merges": 10})
-    return Corpus(dataset="d", source="en", target="de", source_marks="end", tokenizer=tokenizer)
+    tokenizer = BpeTokenizer.model_validate({"kind": "bpe", "text": text, "merges": 10, "min_frequency": 1})
+    return Corpus(dataset="d", source="en", target="de", source_marks="end", cleaning=None, tokenizer=tokenizer)
 
 
 CASED, LOWER_CASED = corpus("raw"), corpus("lc-tok")

@@ -25,8 +25,8 @@ from bleuprint.segmentation import (
 )
 
 WORDS = WordsTokenizer(kind="words", lowercase=True, min_frequency=1)
-LC_TOK = BpeTokenizer(kind="bpe", text="lc-tok", merges=1)
-RAW = BpeTokenizer(kind="bpe", text="raw", merges=1)
+LC_TOK = BpeTokenizer(kind="bpe", text="lc-tok", merges=1, min_frequency=1)
+RAW = BpeTokenizer(kind="bpe", text="raw", merges=1, min_frequency=1)
 BASIC = BasicTokenizer(kind="basic")
 
 # A script that forgets `if __name__ == "__main__":`. Each of its processes runs it again, and dies of that.

@@ -25,8 +25,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for language in ("en", "de"):
             (raw / f"{split}.{language}").write_text("\n".join(SENTENCES) + "\n")
     out = tmp_path_factory.mktemp("corpora") / "small"
-    tokenizer = BpeTokenizer(kind="bpe", text="raw", merges=24)
-    settings = Corpus(dataset="d", source="en", target="de", source_marks="end", tokenizer=tokenizer)
+    tokenizer = BpeTokenizer(kind="bpe", text="raw", merges=24, min_frequency=1)
+    settings = Corpus(dataset="d", source="en", target="de", source_marks="end", cleaning=None, tokenizer=tokenizer)
     build_corpus(settings, SPLITS, raw, out)
     return out
 

@@ -17,8 +17,9 @@ from bleuprint.tokenizers import BOS, EOS, PAD, SPECIALS, UNK, LearnedBpe, load_
 from bleuprint.tokenizing import build_corpus
 
 WORDS = {"kind": "words", "lowercase": True, "min_frequency": 2}
-LC_TOK = {"kind": "bpe", "text": "lc-tok", "merges": 60}
-RAW = {"kind": "bpe", "text": "raw", "merges": 60}
+LC_TOK = {"kind": "bpe", "text": "lc-tok", "merges": 60, "min_frequency": 1}
+TOK = {"kind": "bpe", "text": "tok", "merges": 60, "min_frequency": 1}
+RAW = {"kind": "bpe", "text": "raw", "merges": 60, "min_frequency": 1}
 BASIC = {"kind": "basic"}
 SPLITS = Splits(train="train", validation="val", tests=("test",))
 
@@ -48,10 +49,10 @@ GERMAN = [
 ]
 
 
-def make_corpus(tokenizer: dict, source_marks: str = "end") -> Corpus:
+def make_corpus(tokenizer: dict, source_marks: str = "end", cleaning: dict | None = None) -> Corpus:
     """Return an English-German corpus section."""
-    fields = {"dataset": "d", "source": "en", "target": "de", "source_marks": source_marks, "tokenizer": tokenizer}
-    return Corpus.model_validate(fields)
+    section = {"dataset": "d", "source": "en", "target": "de", "source_marks": source_marks}
+    return Corpus.model_validate(section | {"cleaning": cleaning, "tokenizer": tokenizer})
 
 
 def write_raw(directory: Path, **splits: tuple[list[str], list[str]]) -> Path:
@@ -172,6 +173,28 @@ def test_lc_tok_decodes_to_the_official_tokens(raw: Path, tmp_path: Path) -> Non
     assert [tokenizer.decode_tokens(line) for line in ids] == official_chain(GERMAN, "de")
     assert tokenizer.decode(ids[3]) == 'auf einem schild steht: "keine hunde & keine katzen".'
     assert official_chain([tokenizer.decode(line) for line in ids], "de") == official_chain(GERMAN, "de")
+
+
+def test_tok_keeps_case_and_marks_and_escapes_as_moses(raw: Path, tmp_path: Path) -> None:
+    build_corpus(make_corpus(TOK), SPLITS, raw, tmp_path / "out")
+    tokenizer = load_tokenizer(tmp_path / "out")
+    assert tokenizer.target_text == "tok"
+    ids = [tokenizer.encode_target(line) for line in GERMAN]
+    assert tokenizer.decode_tokens(ids[3]) == "Auf einem Schild steht : „ Keine Hunde &amp; keine Katzen . “"
+    assert tokenizer.decode_tokens(ids[7]).endswith("sehen &lt; zwei &gt; &#91; alte &#93; Hunde &#124; Katzen .")
+    assert tokenizer.decode(ids[2]) == GERMAN[2]
+    assert make_corpus(TOK).cased
+
+
+def test_rare_words_teach_no_merges_and_their_letters_are_unknown(tmp_path: Path) -> None:
+    raw = write_raw(tmp_path / "raw", train=(["ab ab ab ab xyz xyz"] * 2, ["ab q", "ab ab"]))
+    build_corpus(make_corpus(RAW | {"merges": 2, "min_frequency": 4}), SPLITS, raw, tmp_path / "out")
+    tokenizer = load_tokenizer(tmp_path / "out")
+    assert isinstance(tokenizer, LearnedBpe)
+    assert tokenizer.types == (*SPECIALS, "a", "b", "x", "y", "z", "▁", "ab", "▁ab")
+    assert tokenizer.encode_target("q ab")[1:] == [UNK, tokenizer.types.index("▁ab")]
+    stored = json.loads((tmp_path / "out/tokenizer.json").read_text(encoding="utf-8"))
+    assert "min_frequency" not in stored  # which decides no text: the file has what it always had
 
 
 def test_raw_decodes_to_the_text(raw: Path, tmp_path: Path) -> None:

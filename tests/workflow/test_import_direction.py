@@ -14,7 +14,7 @@ LAYERS = (
     ("params",),
     ("graph",),
     ("checksums", "corpus", "deviations", "device", "history", "idstore", "provenance", "segmentation", "tables"),
-    ("archives", "compound_split", "origin", "tokenizers", "toy"),
+    ("archives", "cleaning", "compound_split", "origin", "tokenizers", "toy"),
     ("learning",),
     ("tokenizing",),
     ("models/dropout", "models/uncached"),

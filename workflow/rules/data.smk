@@ -20,7 +20,7 @@ rule download:
 rule tokenize:
     input:
         raw=raw_data,
-        code=code("idstore", "learning", "lines", "segmentation", "tokenizers", "tokenizing"),
+        code=code("cleaning", "idstore", "learning", "lines", "segmentation", "tokenizers", "tokenizing"),
     output:
         directory("data/corpora/{corpus}"),
     log:

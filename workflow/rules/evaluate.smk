@@ -55,6 +55,7 @@ rule score:
         hashed=code(
             "batching",
             "checkpoint",
+            "cleaning",
             "consistency",
             "corpus",
             "decoding",
