@@ -21,7 +21,9 @@ os.environ.update(
     MLFLOW_DISABLE_TELEMETRY="true",
 )
 MIRROR = os.environ.get("BLEUPRINT_MIRROR", "")
-for name in ("BLEUPRINT_MIRROR", "BLEUPRINT_DEBUG", "MLFLOW_TRACKING_URI", "DVC_ROOT", "SACREBLEU_SEED"):
+for name in ("BLEUPRINT_MIRROR", "BLEUPRINT_DEBUG", "BLEUPRINT_LAUNCHER", "RANK", "LOCAL_RANK", "WORLD_SIZE"):
+    os.environ.pop(name, None)
+for name in ("MLFLOW_TRACKING_URI", "DVC_ROOT", "SACREBLEU_SEED"):
     os.environ.pop(name, None)
 
 # A machine that also trains is no reason to fail.

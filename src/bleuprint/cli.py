@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from bleuprint.console import plain_errors, start_log, wrote
+from bleuprint.console import only_errors, plain_errors, start_log, wrote
 from bleuprint.runs import CORPORA, code_files, recipe_of, settings_of
 
 RAW = Path("data/raw")
@@ -107,32 +107,45 @@ def train(run: RunName) -> None:
     """Train a run to its end, or go on where it was cut off.
 
     Example: python -m bleuprint train tiny-1
+
+    On two GPUs: torchrun --nproc-per-node 2 -m bleuprint train tiny-1
     """
     with plain_errors("goes on from the last saved state"):
         from bleuprint.files import held
         from bleuprint.graph import load_params
-        from bleuprint.process import prepare
+        from bleuprint.process import launch, prepare
         from bleuprint.provenance import hash_files
         from bleuprint.tracking import Data, tracked
 
         params = load_params()
         spec = params.training_named(run)
-        start_log("train", run)
+        launch("train", run)
         prepare()
+        from bleuprint.device import find_device
+        from bleuprint.distributed import find_place, joined
         from bleuprint.training import fingerprint, train_run, work_directory
 
-        recipe = recipe_of(params, run)
-        began_with = fingerprint(recipe), recipe.train
-        work = work_directory(WORK / "train", run, recipe)
-        data = [Data(spec.corpus, recipe.corpus, hash_files({"corpus": recipe.corpus / "manifest.json"})["corpus"])]
-        settings, id_file = settings_of(params, run), work / "mlflow_run_id"
-        with held(work), tracked(params.table, run, id_file, *settings, data) as observe:
-            train_run(recipe, work, RUNS / run / "train", observe)
+        place = find_place(os.environ)
+        if place.rank == 0:
+            start_log("train", run)
+        else:
+            only_errors()
+        with joined(place, find_device(params.machine)):
+            recipe = recipe_of(params, run)
+            began_with = fingerprint(recipe), recipe.train
+            work, out = work_directory(WORK / "train", run, recipe), RUNS / run / "train"
+            if place.rank > 0:
+                train_run(recipe, work, out, lambda step, metrics: None)
+                return
+            data = [Data(spec.corpus, recipe.corpus, hash_files({"corpus": recipe.corpus / "manifest.json"})["corpus"])]
+            settings, id_file = settings_of(params, run), work / "mlflow_run_id"
+            with held(work), tracked(params.table, run, id_file, *settings, data) as observe:
+                train_run(recipe, work, out, observe)
         now = recipe_of(load_params(), run)
         if (fingerprint(now), now.train) != began_with:
             # Both engines read parameters and code at the end again, and would take these weights for the new ones'.
             raise ValueError(f"parameters, corpus or code of {run} changed while it trained; train it again")
-        wrote(RUNS / run / "train")
+        wrote(out)
 
 
 @app.command()

@@ -55,6 +55,12 @@ def log_to_stderr() -> None:
     logging.getLogger().addHandler(handler)
 
 
+def only_errors() -> None:
+    """Send neither messages nor warnings to stderr any more: another process of the same training does."""
+    for handler in logging.getLogger().handlers:
+        handler.setLevel(logging.ERROR)
+
+
 def start_log(stage: str, name: str) -> None:
     """Append the same messages, and tracebacks, to work/logs/{stage}-{name}.log, below a line with date and command."""
     LOGS.mkdir(parents=True, exist_ok=True)

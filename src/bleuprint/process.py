@@ -1,12 +1,16 @@
-"""Settings of the process that must stand before torch starts, and that change speed but no result."""
+"""What happens before torch starts: settings that change speed but no result, and several processes instead of one."""
 
 import ctypes
 import os
+import shutil
 import sys
 
 # malloc.h: parameters of mallopt(3).
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
+
+LAUNCHER = "BLEUPRINT_LAUNCHER"
+LAUNCHED = "RANK"  # torchrun sets it in the processes that it starts
 
 NEVER = -1
 ONE_GIB = 2**30
@@ -16,6 +20,20 @@ def prepare() -> None:
     """Make torch fast on a CPU, also on one that others use; call it before torch is imported."""
     keep_freed_memory()
     stop_spinning()
+
+
+def launch(*arguments: str) -> None:
+    """Go on as `$BLEUPRINT_LAUNCHER -m bleuprint ARGUMENTS` where that is set, for instance to a torchrun; else return.
+
+    So both engines start several processes by the same command as one. ValueError where there is no such program.
+    """
+    launcher = os.environ.pop(LAUNCHER, "")  # gone for the new processes: they train
+    if not launcher.strip() or LAUNCHED in os.environ:
+        return
+    words = launcher.split()
+    if shutil.which(words[0]) is None:
+        raise ValueError(f"{LAUNCHER} is {launcher!r}, but there is no program {words[0]}")
+    os.execvp(words[0], [*words, "-m", "bleuprint", *arguments])
 
 
 def keep_freed_memory() -> bool:

@@ -1,7 +1,13 @@
-"""What a training leaves in its work directory so that the next process goes on from there, bit for bit."""
+"""What a training leaves in its work directory: the next process goes on from there, bit for bit, or publishes it.
 
+Of several processes that train together all read the state, and the first alone writes.
+"""
+
+import json
 import logging
 import math
+import shutil
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,7 +16,9 @@ from typing import Any, NamedTuple
 import torch
 
 from bleuprint.checkpoint import load_into, load_state, save_state, save_weights, weights_of
-from bleuprint.history import rewrite_metrics
+from bleuprint.distributed import is_first
+from bleuprint.files import atomic_directory
+from bleuprint.history import METRICS, read_metrics, rewrite_metrics, write_history
 from bleuprint.params import Train
 
 logger = logging.getLogger(__name__)
@@ -54,6 +62,8 @@ class Learner(NamedTuple):
 
 def keep_weights(learner: Learner, progress: Progress, loss: float, keep_last: int, work: Path) -> None:
     """Write the weights at the end of an epoch, forget those older than keep_last epochs, note the best."""
+    if not is_first():
+        return
     weights = weights_of(learner.model)
     save_weights(weights, work / "weights" / f"step-{progress.step:08d}.safetensors")
     for old in sorted((work / "weights").glob("step-*.safetensors"))[:-keep_last]:
@@ -64,6 +74,8 @@ def keep_weights(learner: Learner, progress: Progress, loss: float, keep_last: i
 
 def save_progress(learner: Learner, progress: Progress, work: Path) -> None:
     """Write the state from which the run resumes; only then forget the best weights before the present ones."""
+    if not is_first():
+        return
     random = {"cpu": torch.get_rng_state()}
     if learner.device.type == "cuda":
         random["cuda"] = torch.cuda.get_rng_state()
@@ -92,7 +104,8 @@ def resume(learner: Learner, work: Path) -> Progress:
         if learner.device.type == "cuda":
             torch.cuda.set_rng_state(state["random"]["cuda"])
         logger.info("resuming after step %d in epoch %d", progress.step, progress.epoch)
-    drop_later(progress, work)
+    if is_first():
+        drop_later(progress, work)
     return progress
 
 
@@ -102,3 +115,17 @@ def drop_later(progress: Progress, work: Path) -> None:
         if int(file.stem.split("-")[1]) > progress.step:
             file.unlink()
     rewrite_metrics(work, progress.step, progress.epoch)
+
+
+def publish(summary: Mapping[str, Any], work: Path, out: Path) -> None:
+    """Replace `out` by the finished run's weights, metrics, history and summary, all at once."""
+    with atomic_directory(out) as directory:
+        (directory / "weights").mkdir()
+        ends = sorted((work / "weights").glob("step-*.safetensors"))
+        for file in ends:
+            shutil.copy(file, directory / "weights")
+        best = max((work / "weights").glob("best-*.safetensors"), default=ends[-1])
+        shutil.copy(best, directory / "weights" / "best.safetensors")
+        shutil.copy(work / METRICS, directory)
+        write_history(read_metrics(work), directory / "history.csv")
+        (directory / "summary.json").write_text(json.dumps(summary, indent=2, sort_keys=True) + "\n")

@@ -19,6 +19,7 @@ TRAIN_CODE = (
     "batching",
     "checkpoint",
     "consistency",
+    "distributed",
     "history",
     "models/dropout",
     "objective",

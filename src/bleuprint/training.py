@@ -1,20 +1,21 @@
 """The train stage: one run from its first update to its last, resumable at any point, bit for bit.
 
 A work directory holds what a killed process leaves and the next one needs; its name carries a fingerprint of all that
-decides the weights, so that a changed parameter, corpus or line of code starts afresh. Only `max_steps` is left out: no
-schedule looks at it, so a run that is given more updates goes on where it ended.
+decides the weights, so that a changed parameter, corpus or line of code starts afresh. Left out are `max_steps`: no
+schedule looks at it, so a run that is given more updates goes on where it ended; and the number of processes, see
+distributed.py.
 """
 
 import hashlib
 import json
 import logging
 import math
-import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -23,12 +24,12 @@ from rich.progress import Progress as Bar
 from bleuprint.batching import Pairs, epoch_batches, open_pairs, ordered_batches
 from bleuprint.checkpoint import load_state
 from bleuprint.device import find_device
-from bleuprint.files import atomic_directory
-from bleuprint.history import METRICS, append_metrics, describe, read_metrics, write_history
+from bleuprint.distributed import begin_together, draw_apart, is_first, own_device, sum_over_ranks
+from bleuprint.history import append_metrics, describe
 from bleuprint.models import build_model, count_parameters
 from bleuprint.objective import Plateau, build_optimizer, learning_rate, watch_plateau
 from bleuprint.params import Machine, ModelSpec, PlateauSchedule, Splits, Train
-from bleuprint.resume import STATE, Learner, Progress, keep_weights, resume, save_progress
+from bleuprint.resume import STATE, Learner, Progress, keep_weights, publish, resume, save_progress
 from bleuprint.subwords import Subwords, open_subwords, redraw
 from bleuprint.updates import epoch_term, evaluate, prepared, train_step
 
@@ -78,19 +79,23 @@ def train_run(recipe: Recipe, work: Path, out: Path, observe: Observer) -> None:
 
     `out` gets weights/best.safetensors (lowest validation loss; the last where none is finite), weights/step-*
     (ends of the last keep_last epochs), metrics.jsonl, history.csv and summary.json. A loss that is not finite ends the
-    run: it has diverged, and its last weights are worth nothing. ValueError if the corpus is unusable.
+    run: it has diverged, and its last weights are worth nothing. ValueError if the corpus is unusable. Of several
+    processes (distributed.joined) all call this, with the same values, and only the first writes, logs and observes.
     """
     torch.set_num_threads(recipe.machine.threads)
     training, validation = (open_pairs(recipe.corpus, name) for name in (recipe.splits.train, recipe.splits.validation))
     ordered_batches(validation, recipe.train.batches)  # refuses a pair that is too long now, not after an epoch
-    (work / "weights").mkdir(parents=True, exist_ok=True)
     subwords = open_subwords(recipe.corpus, training) if recipe.train.regularizers.bpe_dropout else None
     learner = new_learner(recipe)
     progress = resume(learner, work)
-    with Bar(disable=not sys.stderr.isatty()) as bar:
+    own = json.dumps([fingerprint(recipe), recipe.train.max_steps, asdict(progress)])
+    begin_together(own, learner.model.parameters(), recipe.seed, progress.step)
+    with Bar(disable=not (is_first() and sys.stderr.isatty())) as bar:
         task = bar.add_task("train", total=recipe.train.max_steps, completed=progress.step)
 
         def note(step: int, metrics: Mapping[str, float]) -> None:
+            if not is_first():
+                return
             append_metrics(work, step, progress.epoch, metrics)
             logger.info("step %d epoch %d %s", step, progress.epoch, describe(metrics))
             bar.update(task, completed=step)
@@ -100,12 +105,13 @@ def train_run(recipe: Recipe, work: Path, out: Path, observe: Observer) -> None:
         while stopped is None:
             finite = run_epoch(recipe, learner, progress, training, subwords, work, note)
             stopped = finish_epoch(recipe, learner, progress, validation, finite, work, note)
-    publish(learner, progress, stopped, work, out)
+    if is_first():
+        publish(summarise(learner, progress, stopped), work, out)
 
 
 def new_learner(recipe: Recipe) -> Learner:
     """Return the model with the initial weights of the run's seed, and its optimizer."""
-    device = find_device(recipe.machine)
+    device = own_device(find_device(recipe.machine))
     torch.manual_seed(recipe.seed)
     model = build_model(recipe.model, *vocabulary_sizes(recipe.corpus)).to(device)
     logger.info("%d parameters on %s", count_parameters(model), device)
@@ -164,7 +170,7 @@ def run_epoch(
             progress.seconds += elapsed
             began, read = time.perf_counter(), 0
         if saves:
-            save_progress(learner, progress, work)
+            save(recipe, learner, progress, work)
     settle(progress, train, losses)
     progress.seconds += time.perf_counter() - began
     return math.isfinite(progress.epoch_loss)
@@ -185,7 +191,7 @@ def count_update(progress: Progress, source_tokens: int, target_tokens: int) -> 
 
 
 class Pending(NamedTuple):
-    """Updates whose losses are not fetched yet: their summed cross-entropies on the device, and tokens."""
+    """Updates whose losses are not fetched yet: this process's cross-entropies on the device, and all tokens."""
 
     sums: list[torch.Tensor]
     tokens: list[int]
@@ -193,7 +199,7 @@ class Pending(NamedTuple):
 
 def settle(progress: Progress, train: Train, losses: Pending) -> bool:
     """Fetch the losses that wait and add them to the sums; return whether all are finite, and log which is not."""
-    found = torch.stack(losses.sums).tolist() if losses.sums else []
+    found = sum_over_ranks(torch.stack(losses.sums)).tolist() if losses.sums else []
     for loss, tokens in zip(found, losses.tokens, strict=True):
         total, terms = epoch_term(train, loss, tokens)
         progress.epoch_loss += total
@@ -243,8 +249,14 @@ def finish_epoch(
         return "max_steps"
     progress.epoch += 1
     progress.epoch_steps, progress.epoch_loss, progress.epoch_terms = 0, 0.0, 0
-    save_progress(learner, progress, work)
+    save(recipe, learner, progress, work)
     return None
+
+
+def save(recipe: Recipe, learner: Learner, progress: Progress, work: Path) -> None:
+    """Save the state; each process but the first goes on with the random numbers that belong to it."""
+    save_progress(learner, progress, work)
+    draw_apart(recipe.seed, progress.step)
 
 
 def follow_validation(progress: Progress, train: Train, loss: float) -> None:
@@ -259,12 +271,12 @@ def follow_validation(progress: Progress, train: Train, loss: float) -> None:
         progress.plateau_factor, progress.plateau_best, progress.plateau_bad_epochs = after
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
+# --- the end ----------------------------------------------------------------------------------------------------------
 
 
-def publish(learner: Learner, progress: Progress, stopped: Stop, work: Path, out: Path) -> None:
-    """Replace `out` by the finished run's weights, metrics, history and summary, all at once."""
-    summary = {
+def summarise(learner: Learner, progress: Progress, stopped: Stop) -> dict[str, Any]:
+    """Return what summary.json says of a finished run."""
+    return {
         "epochs": progress.epoch,
         "steps": progress.step,
         "stopped": stopped,
@@ -273,16 +285,6 @@ def publish(learner: Learner, progress: Progress, stopped: Stop, work: Path, out
         "target_tokens": progress.target_tokens,
         "flops": count_flops(learner, progress),
     }
-    with atomic_directory(out) as directory:
-        (directory / "weights").mkdir()
-        ends = sorted((work / "weights").glob("step-*.safetensors"))
-        for file in ends:
-            shutil.copy(file, directory / "weights")
-        best = max((work / "weights").glob("best-*.safetensors"), default=ends[-1])
-        shutil.copy(best, directory / "weights" / "best.safetensors")
-        shutil.copy(work / METRICS, directory)
-        write_history(read_metrics(work), directory / "history.csv")
-        (directory / "summary.json").write_text(json.dumps(summary, indent=2, sort_keys=True) + "\n")
 
 
 def count_flops(learner: Learner, progress: Progress) -> float:

@@ -1,7 +1,8 @@
 """One update of the weights, and one pass over the validation split.
 
 Nothing here asks the device for a number, so a GPU is never waited for inside an update: losses stay where they were
-made, and the batches of the next updates are made and copied beside the work on this one.
+made, and the batches of the next updates are made and copied beside the work on this one. Where several processes train
+together, each takes its rows of every batch (distributed.py).
 """
 
 from collections import deque
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from bleuprint.batching import Batch, Pairs, collate, ordered_batches
 from bleuprint.consistency import consistent_cross_entropy
+from bleuprint.distributed import share, sum_gradients, sum_over_ranks
 from bleuprint.objective import Loss, cross_entropy
 from bleuprint.params import Train
 from bleuprint.resume import Learner
@@ -26,26 +28,27 @@ Made = TypeVar("Made")
 
 
 class Prepared(NamedTuple):
-    """A batch on the device where it is learnt; N tokens are to be predicted, `source_tokens` are no padding."""
+    """This process's rows of a batch, B, on the device where they are learnt; N tokens of them are to be predicted."""
 
-    source: Tensor  # (B, S)
+    source: Tensor  # (B, S), as wide as the whole batch: to some models padding is not nothing
     inputs: Tensor  # (B, T)
     real: Tensor  # (N,) which of the B * T positions have something to predict
     labels: Tensor  # (N,) what
-    source_tokens: int
-
-    @property
-    def tokens(self) -> int:
-        return len(self.labels)
+    source_tokens: int  # of the whole batch, no padding
+    tokens: int  # to be predicted, of the whole batch
 
 
 def prepare(batch: Batch, device: torch.device) -> Prepared:
-    """Find what is to be predicted, and copy everything to the device; the copy may still be under way."""
-    labels = batch.labels.flatten()
+    """Count, take this process's rows, find what is to be predicted there, and copy it all to the device.
+
+    The copy may still be under way.
+    """
+    source_tokens, tokens = (int((x != PAD).sum()) for x in (batch.source, batch.labels))
+    labels = share(batch.labels).flatten()
     real = (labels != PAD).nonzero().squeeze(1)
-    source_tokens = int((batch.source != PAD).sum())
-    source, inputs, real, labels = (move(x, device) for x in (batch.source, batch.inputs, real, labels[real]))
-    return Prepared(source, inputs, real, labels, source_tokens)
+    mine = share(batch.source), share(batch.inputs), real, labels[real]
+    source, inputs, real, labels = (move(x, device) for x in mine)
+    return Prepared(source, inputs, real, labels, source_tokens, tokens)
 
 
 def move(x: Tensor, device: torch.device) -> Tensor:
@@ -75,16 +78,18 @@ def ahead(make: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]
 
 
 def train_step(learner: Learner, batches: Sequence[Prepared], lr: float) -> Tensor:
-    """Do one update over all batches together; return their summed cross-entropy, a float64 scalar on the device.
+    """Do one update over all batches together; return the summed cross-entropy of this process's rows of them.
 
-    The gradient is that of the sum over all tokens divided by their number, however they are spread over batches.
+    That is a float64 scalar on the device. The gradient is that of the sum over all tokens divided by their number,
+    however they are spread over batches and processes.
     """
     tokens = sum(batch.tokens for batch in batches)
     total = torch.zeros((), dtype=torch.float64, device=learner.device)
-    for batch in batches:
+    for batch in filter(has_rows, batches):
         loss = training_loss(learner, batch)
         (loss.smoothed / tokens).backward()
         total += loss.plain
+    sum_gradients(learner.model.parameters())
     clip_norm = learner.train.optimizer.clip_norm
     if clip_norm is not None:
         nn.utils.clip_grad_norm_(learner.model.parameters(), clip_norm)
@@ -93,6 +98,11 @@ def train_step(learner: Learner, batches: Sequence[Prepared], lr: float) -> Tens
     learner.optimizer.step()
     learner.optimizer.zero_grad(set_to_none=True)
     return total
+
+
+def has_rows(batch: Prepared) -> bool:
+    """Return whether this process has a part of a batch: there may be fewer rows than processes."""
+    return len(batch.source) > 0
 
 
 def training_loss(learner: Learner, batch: Prepared) -> Loss:
@@ -124,15 +134,18 @@ def epoch_term(train: Train, loss: float, tokens: int) -> tuple[float, int]:
 
 @torch.no_grad()
 def evaluate(learner: Learner, pairs: Pairs) -> float:
-    """Return the mean cross-entropy per target token, in nats, without dropout or smoothing."""
+    """Return the mean cross-entropy per target token, in nats, without dropout or smoothing; the same in all processes.
+
+    Each takes its rows of every batch.
+    """
     learner.model.eval()
-    losses, tokens = [], []
+    losses, tokens, none = [], [], torch.zeros((), device=learner.device)
     for (batch,) in prepared(pairs, [[rows] for rows in ordered_batches(pairs, learner.train.batches)], learner.device):
-        losses.append(batch_loss(learner, batch, 0.0).plain)
+        losses.append(batch_loss(learner, batch, 0.0).plain if has_rows(batch) else none)
         tokens.append(batch.tokens)
     learner.model.train()
     total, terms = 0.0, 0
-    for loss, count in zip(torch.stack(losses).tolist(), tokens, strict=True):
+    for loss, count in zip(sum_over_ranks(torch.stack(losses)).tolist(), tokens, strict=True):
         more, weight = epoch_term(learner.train, loss, count)
         total, terms = total + more, terms + weight
     return total / terms

@@ -8,7 +8,7 @@ import pytest
 import torch
 from copy_task import TYPES
 
-from bleuprint import objective
+from bleuprint import distributed, objective
 from bleuprint.graph import load_params
 from bleuprint.models import build_model
 from bleuprint.objective import build_optimizer
@@ -77,6 +77,32 @@ def meta(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("experiment", ["tiny", "readme", "published", "pitau", "preln"])
 def test_an_update_asks_the_device_for_no_number(meta: None, experiment: str, r_drop: float) -> None:
     """The path of a GPU: fused attention, nothing packed; the test fails with `.item()` or `nonzero` in any model."""
+    total = update_without_numbers(experiment, r_drop)
+    assert (total.device, total.dtype, total.shape) == (META, torch.float64, ())
+    with pytest.raises(RuntimeError, match="meta tensor"):
+        total.item()
+
+
+def test_an_update_of_several_processes_asks_for_no_number(meta: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No backend sums meta tensors; that is left out, the rest of the way is gone."""
+    summed: list[torch.Size] = []
+
+    class Work:
+        def wait(self) -> None:
+            pass
+
+    def all_reduce(values: torch.Tensor, async_op: bool) -> Work:
+        summed.append(values.shape)
+        return Work()
+
+    monkeypatch.setattr(distributed, "several", lambda: True)
+    monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
+    update_without_numbers("tiny", 0.0)
+    assert len(summed) == 1
+
+
+def update_without_numbers(experiment: str, r_drop: float) -> torch.Tensor:
+    """Do an update of an experiment's model on meta tensors, and return its loss."""
     recipe = EXPERIMENTS[experiment]
     regularizers = recipe.train.regularizers.model_copy(update={"r_drop": r_drop})
     train = recipe.train.model_copy(update={"regularizers": regularizers})
@@ -86,11 +112,8 @@ def test_an_update_asks_the_device_for_no_number(meta: None, experiment: str, r_
     for group in optimizer.param_groups:
         group["fused"] = False  # not made for meta tensors
     source, inputs, real, labels = (torch.zeros(shape, dtype=torch.int64, device=META) for shape in SHAPES)
-    batches = [Prepared(source, inputs, real, labels, 20)] * 2
-    total = train_step(Learner(model, optimizer, META, train), batches, 1e-3)
-    assert (total.device, total.dtype, total.shape) == (META, torch.float64, ())
-    with pytest.raises(RuntimeError, match="meta tensor"):
-        total.item()
+    batches = [Prepared(source, inputs, real, labels, 20, 17)] * 2
+    return train_step(Learner(model, optimizer, META, train), batches, 1e-3)
 
 
 SHAPES = ((4, 7), (4, 6), (17,), (17,))

@@ -59,6 +59,7 @@ rule score:
             "consistency",
             "corpus",
             "decoding",
+            "distributed",
             "history",
             "idstore",
             "learning",

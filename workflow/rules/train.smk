@@ -8,6 +8,7 @@ rule train:
             "batching",
             "checkpoint",
             "consistency",
+            "distributed",
             "history",
             "models/dropout",
             "objective",
