@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import torch
 
 from bleuprint.graph import load_params, load_table
+from bleuprint.models import build_model
 from bleuprint.params import (
+    BpeTokenizer,
     HyunwoongkoModel,
     InverseSqrtSchedule,
     NoamSchedule,
@@ -153,6 +156,51 @@ def test_the_papers_recipe() -> None:
     assert (train.max_steps, experiment.average.last) == (8 * 462, 5)
     assert (decode.search, decode.beam, decode.max_extra_tokens) == ("beam", 4, 50)
     assert (decode.length_penalty.kind, decode.length_penalty.alpha) == ("gnmt", 0.6)
+
+
+class Size(NamedTuple):
+    """What base and big differ in (Vaswani et al. 2017, Table 3), with the parameters that the paper counts."""
+
+    d_model: int
+    d_ff: int
+    n_heads: int
+    dropout: float
+    steps: int
+    averaged: int
+    parameters: float
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("wmt14-base", Size(512, 2048, 8, 0.1, 100_000, 5, 65e6)),
+        ("wmt14-big", Size(1024, 4096, 16, 0.3, 300_000, 20, 213e6)),
+    ],
+)
+def test_the_papers_own_runs(name: str, size: Size) -> None:
+    """CLAIMS 3. All else is as in `paper`, which base is but for its data, its batches and its length."""
+    experiment, paper = PARAMS.recipes[name], PARAMS.recipes["paper"]
+    model, train = experiment.model, experiment.train
+    assert isinstance(model, TransformerModel)
+    assert (model.d_model, model.d_ff, model.n_heads, model.n_layers) == (size.d_model, size.d_ff, size.n_heads, 6)
+    assert (model.embedding_dropout, model.residual_dropout) == (size.dropout, size.dropout)
+    assert (train.max_steps, experiment.average.last) == (size.steps, size.averaged)
+    assert isinstance(train.batches, TokenBatches)
+    assert train.batches.max_tokens * train.batches.batches_per_step == 25_000
+    differ = {"d_model", "d_ff", "n_heads", "embedding_dropout", "residual_dropout"}
+    assert model.model_dump(exclude=differ) == paper.model.model_dump(exclude=differ)
+    assert (train.schedule, train.optimizer, train.label_smoothing) == (
+        paper.train.schedule,
+        paper.train.optimizer,
+        paper.train.label_smoothing,
+    )
+    assert experiment.decode == paper.decode
+    corpus = PARAMS.corpora[experiment.corpus]
+    assert isinstance(corpus.tokenizer, BpeTokenizer)
+    assert (corpus.dataset, corpus.source, corpus.target, corpus.tokenizer.merges) == ("wmt14", "en", "de", 37_000)
+    with torch.device("meta"):
+        found = sum(value.numel() for value in build_model(model, 37_000, 37_000).parameters())
+    assert found == pytest.approx(size.parameters, rel=0.04)
 
 
 def test_the_anchors_recipe() -> None:

@@ -58,11 +58,11 @@ TABLE = "title: Models that decode uncached\nruns: [published-1, pitau-1]\n"
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    """Return the graphs of three tables in one: a generated data set and a mirrored one, and models of all kinds."""
+    """Return the graphs of four tables in one: data sets and models of all kinds."""
     project = copy_project(tmp_path_factory.mktemp("project"))
     (project / "workflow/tables/uncached.yaml").write_text(TABLE)
     found: dict = {}
-    for table in ("demo", "default", "uncached"):
+    for table in ("demo", "default", "uncached", "wmt14"):
         use(table, project / "params.yaml", project / "workflow/tables")
         found |= dvc_graph(project)
     return found
@@ -79,6 +79,8 @@ def code_of(graph: Graph, stage: str) -> set[str]:
     [
         ("download@toy", "toy", ""),
         ("download@multi30k", "corpus", ""),
+        ("download@wmt14", "archives", ""),
+        ("tokenize@wmt14-bpe", "", ""),
         ("tokenize@toy-words", "", ""),
         ("tokenize@multi30k-bpe", "", ""),
         *((f"{stage}@{run}", "", "transformer") for run in ("toy-1", "tiny-1") for stage in ("train", "decode")),
