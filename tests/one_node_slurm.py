@@ -77,6 +77,7 @@ def is_ours(file: Path) -> bool:
 
 def install() -> None:
     """Install what is missing of Slurm; OSError with apt-get's last words where it can't."""
+    os.environ["PATH"] += f"{os.pathsep}/usr/sbin"  # Debian's place for daemons, where not every PATH looks
     if not missing_programs():
         return
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
