@@ -86,6 +86,10 @@ def test_an_edit_while_jobs_run_is_not_recorded(origin: Path, tmp_path: Path, wh
     An editor, and DVC itself, leave the file empty for a moment.
     """
     root = clone(origin, tmp_path / "clone")
+    params = (root / "params.yaml").read_text()
+    set_parameter(root, "datasets.toy.pairs.train", 1999)
+    edited = (root / "params.yaml").read_text() if whole else ""  # now: reading the file takes as long as the job
+    (root / "params.yaml").write_text(params)
     command, log = ("snakemake", "--cores", "2", "data/raw/toy"), root / "work/logs/download-toy.log"
     with subprocess.Popen(
         command, cwd=root, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -93,11 +97,7 @@ def test_an_edit_while_jobs_run_is_not_recorded(origin: Path, tmp_path: Path, wh
         while not log.exists():  # it is begun when the job has read its parameters
             assert call.poll() is None, "snakemake ended before its job began"
             time.sleep(0.02)
-        params = (root / "params.yaml").read_text()
-        if whole:
-            set_parameter(root, "datasets.toy.pairs.train", 1999)
-        else:
-            (root / "params.yaml").write_text("")
+        (root / "params.yaml").write_text(edited)
         said = call.communicate()[0]
     assert "DVC is told nothing" in said
     if not whole:
