@@ -356,7 +356,9 @@ def cost(table: OptionalTable = None) -> None:
 
 @app.command()
 def plan(table: OptionalTable = None, seconds: TrialSeconds = 60.0, save: SavePlan = False) -> None:
-    """Say what a table will take, before it is run: parameters, FLOPs, hours and memory of each training.
+    """Say what a table will take, before it is run.
+
+    That is parameters, tokens, FLOPs, hours and memory of each training.
 
     Each kind of training does some updates, and nothing of them is kept. Hours on GPUs are guessed from FLOPs. What
     trainings did take, once there are results, says `cost`.

@@ -22,7 +22,7 @@ from bleuprint.graph import load_table
 from bleuprint.runs import code_files
 
 STAGES = ["download", "tokenize", "train", "average", "decode", "score", "report"]
-COMMANDS = [*STAGES, "use", "readme", "deviations", "describe", "cost", "export", "ui"]
+COMMANDS = [*STAGES, "use", "readme", "deviations", "describe", "cost", "plan", "export", "ui"]
 HEAVY = {"torch", "mlflow", "spacy", "pydantic", "ruamel", "numpy", "pandas", "altair", "sacrebleu", "rich", "filelock"}
 # Runs the command line, then prints which of the modules named in the first argument it has imported.
 TELL_IMPORTS = """
