@@ -56,7 +56,7 @@ def changed_stages(where: Path) -> list[str]:
 def planned_jobs(where: Path, *options: str) -> list[str]:
     """Return the rules that `snakemake` would run, in the graph's order."""
     text = run(where, "snakemake", "-n", *options)
-    found = set(re.findall(r"^rule (\w+):$", text, flags=re.MULTILINE))
+    found = set(re.findall(r"^(?:local)?rule (\w+):$", text, flags=re.MULTILINE))
     assert found or "Nothing to be done" in text
     return [job for job in JOBS if job in found]
 
