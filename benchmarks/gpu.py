@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING
 from table import matmul_rate, print_table, spread
 from training import corpus_of
 
-from bleuprint.cli import WORK
 from bleuprint.graph import TABLES_DIR, Params, load_params, load_table
 from bleuprint.params import Machine, Train
 from bleuprint.planning import Projection, project
 from bleuprint.process import prepare
-from bleuprint.runs import recipe_of
+from bleuprint.runs import WORK, recipe_of
 
 if TYPE_CHECKING:
     from bleuprint.speed import Cost

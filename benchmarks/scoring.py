@@ -14,10 +14,10 @@ from pathlib import Path
 from table import measure, print_table, spread
 from tokenizing import ROOT, linked_project, start
 
-from bleuprint.cli import RUNS
 from bleuprint.graph import Params, load_params
 from bleuprint.metrics import METRICS, build_metric, metrics_of, score_corpus, text_of
 from bleuprint.params import Corpus
+from bleuprint.runs import RUNS
 from bleuprint.scoring import read_decoded, score_test_set
 
 

@@ -10,7 +10,7 @@ from bleuprint.params import ModelSpec
 from bleuprint.training import vocabulary_sizes
 
 FLOAT32_BYTES = 4
-MAX_TYPES = 10_000_000  # cli.py has it too: it does not import torch for its options
+MAX_TYPES = 10_000_000  # commands/arguments.py has it too: it does not import torch for its options
 
 
 def describe_model(spec: ModelSpec, source_vocabulary: int, target_vocabulary: int) -> str:

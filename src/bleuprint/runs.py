@@ -1,6 +1,6 @@
-"""A run beyond its stages: the code that decides its bytes, its recipe, and what MLflow shows of it.
+"""A run beyond its stages: where it lies, the code that decides its bytes, its recipe, and what MLflow shows of it.
 
-What a function needs is imported inside it, as in cli.py.
+What a function needs is imported inside it, as in commands/.
 """
 
 from pathlib import Path
@@ -10,7 +10,15 @@ if TYPE_CHECKING:
     from bleuprint.graph import Params
     from bleuprint.training import Recipe
 
+# Where everything lies, seen from the project's root.
+RAW = Path("data/raw")
 CORPORA = Path("data/corpora")
+RUNS = Path("runs")
+RESULTS = Path("results")
+REPORTS = Path("reports")
+WORK = Path("work")
+DOWNLOADS = WORK / "downloads"
+CHECKSUMS = Path("workflow/checksums")
 PACKAGE = Path(__file__).parent
 
 # The modules that decide a run's bytes, besides its model: results/{run}.json has their hashes, dvc.yaml's `score` and

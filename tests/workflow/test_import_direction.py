@@ -43,6 +43,9 @@ LAYERS = (
     ("figures", "run_tables", "sections"),
     ("forensics",),
     ("report",),
+    ("commands/arguments",),
+    ("commands/estimates", "commands/project", "commands/results", "commands/stages"),
+    ("commands",),
     ("cli",),
     ("__main__",),
 )

@@ -1,0 +1,53 @@
+"""Commands around the graph: which table is built, where its runs are seen, what else can read its models."""
+
+import typer
+
+from bleuprint.commands.arguments import Engine, Port, Quantization, RunName, TableName
+from bleuprint.console import plain_errors, start_log, wrote
+from bleuprint.runs import CORPORA, RUNS
+
+
+def use(table: TableName) -> None:
+    """Make a table the active one of params.yaml.
+
+    Rewrites the keys `table`, `inputs`, `trainings` and `runs` from workflow/tables/TABLE.yaml and nothing else.
+
+    Example: python -m bleuprint use demo
+    """
+    with plain_errors("starts again"):
+        from bleuprint.tables import use
+
+        typer.echo(f"params.yaml: {table} is the active table" + ("" if use(table) else ", as before"))
+
+
+def export(run: RunName, to: Engine, quantization: Quantization = "none") -> None:
+    """Write a run's averaged weights in another engine's format.
+
+    Example: python -m bleuprint export tiny-1 --to ctranslate2 --quantization int8
+    """
+    with plain_errors("starts again"):
+        from bleuprint.graph import load_params
+        from bleuprint.params import TransformerModel
+
+        params = load_params()
+        spec = params.run_named(run)
+        model, marks = params.recipes[spec.experiment].model, params.corpora[spec.corpus].source_marks
+        if not isinstance(model, TransformerModel):
+            raise ValueError(f"the model of {run} is of kind {model.kind}: only transformer models can be exported")
+        start_log("export", run)
+        from bleuprint.export import export_run
+
+        corpus, weights, out = CORPORA / spec.corpus, RUNS / run / "average/weights.safetensors", RUNS / run / to
+        export_run(corpus, weights, model, marks, quantization, out)
+        wrote(out)
+
+
+def ui(port: Port = 5000) -> None:
+    """Show the runs in the browser, by MLflow on 127.0.0.1.
+
+    Example: python -m bleuprint ui --port 5001
+    """
+    with plain_errors("starts it again"):
+        from bleuprint.ui import serve
+
+        serve(port)

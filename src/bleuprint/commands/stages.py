@@ -1,0 +1,235 @@
+"""The stages of the graph: each reads params.yaml and calls one stage function with values and paths.
+
+What a stage needs is imported inside its command: `--help` answers at once, score and report never import torch.
+"""
+
+import os
+
+from bleuprint.commands.arguments import CorpusName, DatasetName, RunName
+from bleuprint.console import only_errors, plain_errors, start_log, wrote
+from bleuprint.runs import (
+    CHECKSUMS,
+    CORPORA,
+    DOWNLOADS,
+    RAW,
+    REPORTS,
+    RESULTS,
+    RUNS,
+    WORK,
+    code_files,
+    recipe_of,
+    settings_of,
+)
+
+
+def download(dataset: DatasetName) -> None:
+    """Fetch and verify a data set, or generate the toy one.
+
+    Example: python -m bleuprint download multi30k
+    """
+    with plain_errors("starts where the download stopped"):
+        from bleuprint import archives, corpus, toy
+        from bleuprint.datasets import ArchivesDataset, MirroredDataset
+        from bleuprint.graph import load_params
+        from bleuprint.strict import choose
+
+        params = load_params()
+        choose("dataset", dataset, params.datasets)
+        start_log("download", dataset)
+        spec, out, cache = params.datasets[dataset], RAW / dataset, DOWNLOADS / dataset
+        if isinstance(spec, MirroredDataset):
+            corpus.download(spec, out, cache, corpus.mirrors_in_order(spec, os.environ))
+        elif isinstance(spec, ArchivesDataset):
+            mirrors = corpus.mirrors_in_order(spec, os.environ)
+            archives.download(spec, out, cache, CHECKSUMS / f"{dataset}.yaml", mirrors)
+        else:
+            toy.generate(spec, out)
+        wrote(out)
+
+
+def tokenize(corpus: CorpusName) -> None:
+    """Learn the tokenizer of a corpus and store sentences as ids.
+
+    Example: python -m bleuprint tokenize multi30k-bpe
+    """
+    with plain_errors("starts again"):
+        from bleuprint.graph import load_params
+        from bleuprint.strict import choose
+        from bleuprint.tokenizing import build_corpus
+
+        params = load_params()
+        choose("corpus", corpus, params.corpora)
+        start_log("tokenize", corpus)
+        spec = params.corpora[corpus]
+        build_corpus(spec, params.datasets[spec.dataset].splits, RAW / spec.dataset, CORPORA / corpus)
+        wrote(CORPORA / corpus)
+
+
+def train(run: RunName) -> None:
+    """Train a run to its end, or go on where it was cut off.
+
+    Example: python -m bleuprint train tiny-1
+
+    On two GPUs: torchrun --nproc-per-node 2 -m bleuprint train tiny-1
+    """
+    with plain_errors("goes on from the last saved state"):
+        from bleuprint.files import held
+        from bleuprint.graph import load_params
+        from bleuprint.process import launch, prepare
+        from bleuprint.provenance import hash_files
+        from bleuprint.tracking import Data, tracked
+
+        params = load_params()
+        spec = params.training_named(run)
+        launch("train", run)
+        prepare()
+        from bleuprint.device import find_device
+        from bleuprint.distributed import find_place, joined
+        from bleuprint.training import fingerprint, train_run, work_directory
+
+        place = find_place(os.environ)
+        if place.rank == 0:
+            start_log("train", run)
+        else:
+            only_errors()
+        with joined(place, find_device(params.machine)):
+            recipe = recipe_of(params, run)
+            began_with = fingerprint(recipe), recipe.train
+            work, out = work_directory(WORK / "train", run, recipe), RUNS / run / "train"
+            if place.rank > 0:
+                train_run(recipe, work, out, lambda step, metrics: None)
+                return
+            data = [Data(spec.corpus, recipe.corpus, hash_files({"corpus": recipe.corpus / "manifest.json"})["corpus"])]
+            settings, id_file = settings_of(params, run), work / "mlflow_run_id"
+            with held(work), tracked(params.table, run, id_file, *settings, data) as observe:
+                train_run(recipe, work, out, observe)
+        now = recipe_of(load_params(), run)
+        if (fingerprint(now), now.train) != began_with:
+            # Both engines read parameters and code at the end again, and would take these weights for the new ones'.
+            raise ValueError(f"parameters, corpus or code of {run} changed while it trained; train it again")
+        wrote(out)
+
+
+def average(run: RunName) -> None:
+    """Average the last weights of a run.
+
+    Example: python -m bleuprint average tiny-1
+    """
+    with plain_errors("starts again"):
+        from bleuprint.graph import load_params
+
+        params = load_params()
+        spec = params.run_named(run)
+        start_log("average", run)
+        from bleuprint.checkpoint import average_run
+
+        out = RUNS / run / "average/weights.safetensors"
+        average_run(RUNS / spec.trained / "train/weights", params.recipes[spec.experiment].average.last, out)
+        wrote(out)
+
+
+def decode(run: RunName) -> None:
+    """Translate the test sets, and predict the words of validation.
+
+    With the averaged weights of a run; what is predicted of the validation split is all that the legacy score looks at.
+
+    Example: python -m bleuprint decode tiny-1
+    """
+    with plain_errors("starts again"):
+        from bleuprint.graph import load_params
+        from bleuprint.process import prepare
+
+        params = load_params()
+        spec = params.run_named(run)
+        start_log("decode", run)
+        prepare()
+        from bleuprint.decoding import decode_run
+
+        experiment, corpus = params.recipes[spec.experiment], params.corpora[spec.corpus]
+        decode_run(
+            CORPORA / spec.corpus,
+            RAW / corpus.dataset,
+            RUNS / run / "average/weights.safetensors",
+            RUNS / spec.trained / "train/weights",
+            experiment.model,
+            experiment.train.batches,
+            experiment.decode,
+            corpus,
+            params.datasets[corpus.dataset].splits,
+            params.machine,
+            RUNS / run / "decode",
+        )
+        wrote(RUNS / run / "decode")
+
+
+def score(run: RunName) -> None:
+    """Score a run with sacreBLEU and write results/RUN.json.
+
+    Example: python -m bleuprint score tiny-1
+    """
+    with plain_errors("starts again"):
+        from bleuprint.graph import load_params
+        from bleuprint.scoring import score_run
+        from bleuprint.tracking import track_scores
+
+        params = load_params()
+        spec = params.run_named(run)
+        start_log("score", run)
+        corpus = params.corpora[spec.corpus]
+        manifests = {"raw": RAW / corpus.dataset, "corpus": CORPORA / spec.corpus}
+        result = score_run(
+            run,
+            spec,
+            corpus,
+            params.datasets[corpus.dataset].splits,
+            params.scoring,
+            weights=RUNS / run / "average/weights.safetensors",
+            train_summary=RUNS / spec.trained / "train/summary.json",
+            train_metrics=RUNS / spec.trained / "train/metrics.jsonl",
+            train_history=RUNS / spec.trained / "train/history.csv",
+            decode_dir=RUNS / run / "decode",
+            data_files={name: directory / "manifest.json" for name, directory in manifests.items()},
+            code_files=code_files(spec.model),
+            threads=params.machine.threads,
+            out=RESULTS / f"{run}.json",
+            provenance_out=RESULTS / f"{run}.provenance.json",
+        )
+        wrote(RESULTS / f"{run}.json")
+        scores = {f"{test}/{name}": s.score for test, found in result.test_sets.items() for name, s in found.items()}
+        scores[f"{result.legacy_score.split}/legacy_score"] = result.legacy_score.score
+        track_scores(params.table, run, result.steps, settings_of(params, run)[1], scores)
+
+
+def report() -> None:
+    """Write the report of the active table.
+
+    Example: python -m bleuprint report
+    """
+    with plain_errors("starts again"):
+        from bleuprint.graph import load_params, load_table
+        from bleuprint.report import write_report
+
+        params = load_params()
+        start_log("report", params.table)
+        table = load_table(params.table)
+        if list(params.runs) != list(table.runs):
+            raise ValueError(
+                f"workflow/tables/{params.table}.yaml names other runs than params.yaml, or in another order; "
+                f"take them over with: python -m bleuprint use {params.table}"
+            )
+        datasets = {name: params.corpora[recipe.corpus].dataset for name, recipe in params.recipes.items()}
+        splits = {name: params.datasets[dataset].splits for name, dataset in datasets.items()}
+        write_report(
+            params.table,
+            table.title,
+            params.runs,
+            table.comparisons,
+            params.scoring,
+            splits=splits,
+            results={run: RESULTS / f"{run}.json" for run in params.runs},
+            provenances={run: RESULTS / f"{run}.provenance.json" for run in params.runs},
+            histories={run: RUNS / spec.trained / "train/history.csv" for run, spec in params.runs.items()},
+            decoded={run: RUNS / run / "decode" for run in params.runs},
+            out=REPORTS / params.table,
+        )
+        wrote(REPORTS / params.table / "results.md")
