@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from clones import by_snakemake, origin  # noqa: F401 - fixtures
+from chromium import browser  # noqa: F401 - fixtures
+from clones import by_snakemake, origin  # noqa: F401
 from one_node_slurm import Controller, install, one_node_slurm, why_not
 
 # A test that commits needs no git identity, and none tells its makers or a tracking server about itself.

@@ -15,6 +15,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
+import debian_packages
+
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge")
 PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "squeue", "scancel", "scontrol", "munged", "setpriv")
 ETC = Path("/etc/slurm")
@@ -78,17 +80,8 @@ def is_ours(file: Path) -> bool:
 def install() -> None:
     """Install what is missing of Slurm; OSError with apt-get's last words where it can't."""
     os.environ["PATH"] += f"{os.pathsep}/usr/sbin"  # Debian's place for daemons, where not every PATH looks
-    if not missing_programs():
-        return
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    command = ["apt-get", "install", "--yes", "--no-install-recommends", *PACKAGES]
-    for before in ([], ["apt-get", "update"]):  # the lists of packages may be old, or not there at all
-        if before:
-            subprocess.run(before, env=environment, capture_output=True)
-        done = subprocess.run(command, env=environment, text=True, capture_output=True)
-        if done.returncode == 0 and not missing_programs():
-            return
-    raise OSError(f"{' '.join(command)}: {done.stderr.strip().splitlines()[-1:]}")
+    if (problem := debian_packages.install(PACKAGES, lambda: not missing_programs())) is not None:
+        raise OSError(problem)
 
 
 class Controller:

@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx
 
 from bleuprint.database import check_database
+from debian_packages import install
 
 SOURCE = Path(__file__).parents[2] / "src"
 INSTALL = "BLEUPRINT_TEST_POSTGRESQL"
@@ -42,17 +43,8 @@ def why_not() -> str | None:
     if programs() is None and os.environ.get(INSTALL) == "1":
         if os.geteuid() != 0 or shutil.which("apt-get") is None:
             return "PostgreSQL is not installed, which takes root and apt-get"
-        return install()
+        return install(("postgresql",), lambda: programs() is not None)
     return None if programs() else f"PostgreSQL is not installed; {INSTALL}=1 lets root install Debian's package"
-
-
-def install() -> str | None:
-    """Install Debian's package; return apt-get's last words where it cannot."""
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    command = ("apt-get", "install", "--yes", "--no-install-recommends", "postgresql")
-    subprocess.run(("apt-get", "update"), env=environment, capture_output=True)
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    return None if programs() else f"{' '.join(command)}: {' '.join(done.stderr.splitlines()[-1:])}"
 
 
 @contextmanager
