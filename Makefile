@@ -4,7 +4,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-slurm repro snakemake ui bench bench-gpu bench-peer lint lock clean
+.PHONY: help venv demo test test-faults test-slurm repro snakemake ui bench bench-gpu bench-peer lint lock clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -17,7 +17,7 @@ export PATH := $(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 venv: $(STAMP)  ## install everything, at the releases of requirements.lock, into .venv
 
@@ -47,6 +47,10 @@ demo: $(STAMP)  ## the toy table from nothing, in a clone: a minute or a few
 
 test: $(STAMP)  ## all tests, with the toy table under both engines
 	python -m pytest
+
+test-faults: $(STAMP)  ## the whole fault suite: kills, full disks, flipped bits, bad input; writes reports/RELIABILITY.md
+	rm -f work/faults.jsonl
+	BLEUPRINT_TEST_FAULTS=1 python -m pytest tests/system/faults; result=$$?; python tests/reliability.py; exit $$result
 
 test-slurm: $(STAMP)  ## the toy table on a Slurm of one node, as root: installs Debian's packages; a few minutes
 	BLEUPRINT_TEST_SLURM=1 python -m pytest tests/cluster

@@ -10,6 +10,7 @@ from hypothesis import settings
 from chromium import browser  # noqa: F401 - fixtures
 from clones import by_snakemake, origin  # noqa: F401
 from one_node_slurm import Controller, install, one_node_slurm, why_not
+from reliability import record, skip_slow_faults, toy_project  # noqa: F401 - fixtures
 
 # A test that commits needs no git identity, and none tells its makers or a tracking server about itself.
 os.environ.update(
@@ -30,6 +31,10 @@ for name in ("MLFLOW_TRACKING_URI", "DVC_ROOT", "SACREBLEU_SEED"):
 # A machine that also trains is no reason to fail.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    skip_slow_faults(items)
 
 
 @pytest.fixture(scope="session")
