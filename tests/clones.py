@@ -15,6 +15,8 @@ MAKE = ("make", f"VENV={sys.prefix}", "STAMP=")  # in the environment that runs 
 JOBS = ["download", "tokenize", "train", "average", "decode", "score", "report"]
 SAME_BYTES = (
     "results/toy-1.json",
+    "results/toy-1/test.hyp.txt",
+    "results/toy-1/val.forced-rows.txt",
     "runs/toy-1/average/weights.safetensors",
     "runs/toy-1/train/history.csv",
     "reports/demo/results.md",

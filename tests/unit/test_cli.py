@@ -19,7 +19,9 @@ from specs import ROOT, bleuprint, start
 
 from bleuprint.console import plain_errors, sentence, start_log
 from bleuprint.graph import load_table
+from bleuprint.idstore import write_ids
 from bleuprint.runs import code_files
+from bleuprint.tokenizers import SPECIALS
 
 STAGES = ["download", "tokenize", "train", "average", "decode", "score", "report"]
 COMMANDS = [*STAGES, "use", "readme", "deviations", "describe", "cost", "plan", "export", "ui"]
@@ -187,6 +189,15 @@ SUMMARY = {
     "target_tokens": 70,
     "flops": 1e9,
 }
+TOKENIZER = {
+    "kind": "words",
+    "lowercase": False,
+    "min_frequency": 1,
+    "source": "en",
+    "target": "de",
+    "source_types": SPECIALS,
+    "target_types": [*SPECIALS, "der", "Hund"],
+}
 
 
 @pytest.fixture
@@ -196,6 +207,7 @@ def decoded(tmp_path: Path) -> Path:
     texts = {
         "data/raw/toy/manifest.json": "{}",
         "data/corpora/toy-words/manifest.json": "{}",
+        "data/corpora/toy-words/tokenizer.json": json.dumps(TOKENIZER),
         "runs/toy-1/train/summary.json": json.dumps(SUMMARY),
         "runs/toy-1/train/metrics.jsonl": "",
         "runs/toy-1/train/history.csv": "epoch,step\n1,6\n",
@@ -207,6 +219,7 @@ def decoded(tmp_path: Path) -> Path:
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
+    write_ids(tmp_path / "data/corpora/toy-words", "val.target", [[2, 4, 5, 3]], 6)
     (tmp_path / "runs/toy-1/average").mkdir()
     save_file({"w": np.zeros((2, 3), np.float32)}, tmp_path / "runs/toy-1/average/weights.safetensors")
     return tmp_path
@@ -226,6 +239,9 @@ def test_score_needs_no_torch_and_no_mlflow_that_works(decoded: Path) -> None:
     assert result["legacy_score"] == {"split": "val", "score": 100.0, "epochs": {}}
     assert set(result["code"]) == set(code_files("transformer"))
     assert set(result["data"]) == {"raw", "corpus"}
+    kept, made = (decoded / "results/toy-1", decoded / "runs/toy-1/decode")
+    assert (kept / "test.hyp.txt").read_text() == (made / "test.hyp.txt").read_text()
+    assert (kept / "val.forced-rows.txt").read_text() == "0\n"
 
 
 def test_report_imports_no_torch(project: Path) -> None:

@@ -15,7 +15,7 @@ ENTRIES = {
     "train": ("training", "models/{model}"),
     "average": ("checkpoint",),
     "decode": ("decoding", "models/{model}"),
-    "score": ("scoring",),
+    "score": ("scoring", "hypotheses"),
     "report": ("report",),
 }
 # These decide no bytes of any stage.

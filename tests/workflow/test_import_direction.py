@@ -31,7 +31,7 @@ LAYERS = (
     ("models/dropout", "models/uncached"),
     ("models/*",),
     ("models",),
-    ("batching", "checkpoint", "metrics", "objective", "search", "tracking"),
+    ("batching", "checkpoint", "hypotheses", "metrics", "objective", "search", "tracking"),
     ("consistency", "resume", "subwords"),
     ("updates",),
     ("decoding", "scoring", "training", "ui"),
@@ -51,8 +51,8 @@ LAYERS = (
 )
 # What reads results, or only counts words, starts without torch: at once, and on a machine that has none.
 WITHOUT_TORCH = (
-    "compound_split", "metrics", "scoring", "published", "claims", "curves", "evidence", "statistics", "comparisons",
-    "markdown", "figures", "run_tables", "sections", "forensics", "report", "cost", "plans",
+    "compound_split", "hypotheses", "metrics", "scoring", "published", "claims", "curves", "evidence", "statistics",
+    "comparisons", "markdown", "figures", "run_tables", "sections", "forensics", "report", "cost", "plans",
 )  # fmt: skip
 # A model is arithmetic.
 FILES_AND_LOGS = {

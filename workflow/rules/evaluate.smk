@@ -50,7 +50,7 @@ rule score:
         history=trained("history.csv"),
         metrics=trained("metrics.jsonl"),
         summary=trained("summary.json"),
-        code=code("compound_split", "legacy_score", "metrics", "provenance", "scoring"),
+        code=code("compound_split", "hypotheses", "legacy_score", "metrics", "provenance", "scoring"),
         # A result names by their hashes all files that decided it.
         hashed=code(
             "batching",
@@ -78,6 +78,7 @@ rule score:
         ),
         model_code=model_code,
     output:
+        texts=directory("results/{run}"),  # those that were scored, without references
         result=report(
             "results/{run}.json",
             caption="../report/result.rst",

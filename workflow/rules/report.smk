@@ -8,7 +8,7 @@ rule report:
     input:
         # They stand for the runs' histories and decoded texts as well: every training writes another metrics.jsonl, and
         # `score`, which depends on it and on the texts, writes another provenance each time that it runs.
-        results=expand("results/{run}.{kind}", run=PARAMS.runs, kind=["json", "provenance.json"]),
+        results=expand("results/{run}{kind}", run=PARAMS.runs, kind=["", ".json", ".provenance.json"]),
         code=code(
             "claims",
             "comparisons",

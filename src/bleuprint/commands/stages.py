@@ -165,10 +165,13 @@ def decode(run: RunName) -> None:
 def score(run: RunName) -> None:
     """Score a run with sacreBLEU and write results/RUN.json.
 
+    The texts that it scored, without the references, go into results/RUN for `verify` to score again.
+
     Example: python -m bleuprint score tiny-1
     """
     with plain_errors("starts again"):
         from bleuprint.graph import load_params
+        from bleuprint.hypotheses import keep_texts
         from bleuprint.scoring import score_run
         from bleuprint.tracking import track_scores
 
@@ -176,17 +179,19 @@ def score(run: RunName) -> None:
         spec = params.run_named(run)
         start_log("score", run)
         corpus = params.corpora[spec.corpus]
+        splits = params.datasets[corpus.dataset].splits
+        history = RUNS / spec.trained / "train/history.csv"
         manifests = {"raw": RAW / corpus.dataset, "corpus": CORPORA / spec.corpus}
         result = score_run(
             run,
             spec,
             corpus,
-            params.datasets[corpus.dataset].splits,
+            splits,
             params.scoring,
             weights=RUNS / run / "average/weights.safetensors",
             train_summary=RUNS / spec.trained / "train/summary.json",
             train_metrics=RUNS / spec.trained / "train/metrics.jsonl",
-            train_history=RUNS / spec.trained / "train/history.csv",
+            train_history=history,
             decode_dir=RUNS / run / "decode",
             data_files={name: directory / "manifest.json" for name, directory in manifests.items()},
             code_files=code_files(spec.model),
@@ -194,6 +199,7 @@ def score(run: RunName) -> None:
             out=RESULTS / f"{run}.json",
             provenance_out=RESULTS / f"{run}.provenance.json",
         )
+        keep_texts(RUNS / run / "decode", history, CORPORA / spec.corpus, splits, RESULTS / run)
         wrote(RESULTS / f"{run}.json")
         scores = {f"{test}/{name}": s.score for test, found in result.test_sets.items() for name, s in found.items()}
         scores[f"{result.legacy_score.split}/legacy_score"] = result.legacy_score.score
