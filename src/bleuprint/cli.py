@@ -15,6 +15,7 @@ COMMANDS = (
     project.use,
     results.readme,
     results.deviations,
+    results.verify,
     estimates.describe,
     estimates.cost,
     estimates.plan,

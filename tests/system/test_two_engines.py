@@ -54,6 +54,12 @@ def test_the_toy_is_learnt(by_dvc: Path) -> None:
     assert result["test_sets"]["test"]["bleu_lc_tok"]["score"] >= 90
 
 
+def test_its_numbers_follow_from_its_texts(finished: Path) -> None:
+    assert re.search(
+        r"^\d+ numbers of 2 files agree$", run(finished, "python", "-m", "bleuprint", "verify", "demo"), re.M
+    )
+
+
 # --- what is recorded as done -----------------------------------------------------------------------------------------
 
 

@@ -34,7 +34,7 @@ LAYERS = (
     ("batching", "checkpoint", "hypotheses", "metrics", "objective", "search", "tracking"),
     ("consistency", "resume", "subwords"),
     ("updates",),
-    ("decoding", "scoring", "training", "ui"),
+    ("decoding", "inputs", "scoring", "training", "ui"),
     ("cost", "describe", "export", "published", "runs", "speed"),
     ("plans", "trial"),
     ("planning",),
@@ -43,6 +43,7 @@ LAYERS = (
     ("figures", "run_tables", "sections"),
     ("forensics",),
     ("report",),
+    ("verify",),
     ("commands/arguments",),
     ("commands/estimates", "commands/project", "commands/results", "commands/stages"),
     ("commands",),
@@ -53,6 +54,7 @@ LAYERS = (
 WITHOUT_TORCH = (
     "compound_split", "hypotheses", "metrics", "scoring", "published", "claims", "curves", "evidence", "statistics",
     "comparisons", "markdown", "figures", "run_tables", "sections", "forensics", "report", "cost", "plans",
+    "inputs", "verify",
 )  # fmt: skip
 # A model is arithmetic.
 FILES_AND_LOGS = {

@@ -1,9 +1,16 @@
 """Commands that tell what the committed results say, outside the graph."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import typer
+
+from bleuprint.commands.arguments import OptionalTable
 from bleuprint.console import plain_errors
-from bleuprint.runs import REPORTS
+from bleuprint.runs import CHECKSUMS, CORPORA, DOWNLOADS, RAW, REPORTS, RESULTS, WORK
+
+if TYPE_CHECKING:
+    from bleuprint.inputs import Places
 
 
 def readme() -> None:
@@ -26,3 +33,38 @@ def deviations() -> None:
         from bleuprint.deviations import write_deviations
 
         write_deviations(Path(), REPORTS / "deviations.md")
+
+
+def places() -> "Places":
+    """Return where the commands of this file look, and make what is missing."""
+    from bleuprint.inputs import Places
+
+    return Places(RESULTS, REPORTS, Path("README.md"), RAW, CORPORA, DOWNLOADS, CHECKSUMS, WORK / "verify")
+
+
+def verify(table: OptionalTable = None) -> None:
+    """Score the committed texts again and compare every number.
+
+    Those of results/RUN.json for the runs of a table, the tables of its report and, of the table default, README.md's.
+    Nothing is trained. Data that are missing are fetched and tokenised below work/verify. Exits with 1 where anything
+    differs or is missing.
+
+    Example: python -m bleuprint verify default
+    """
+    with plain_errors("starts again"):
+        from bleuprint.graph import load_params, load_table
+        from bleuprint.plans import PLANS_FILE
+        from bleuprint.published import CURVES_DIR
+        from bleuprint.verify import summary, verify_table
+
+        params = load_params()
+        name = table or params.table
+        runs = {run: params.run_named(run) for run in load_table(name).runs}
+        checked = []
+        for one in verify_table(name, runs, params, places(), CURVES_DIR, PLANS_FILE):
+            checked.append(one)
+            for line in one.wrong:
+                typer.echo(line)
+        typer.echo(summary(checked))
+        if any(one.wrong for one in checked):
+            raise typer.Exit(1)

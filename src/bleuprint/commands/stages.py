@@ -28,22 +28,15 @@ def download(dataset: DatasetName) -> None:
     Example: python -m bleuprint download multi30k
     """
     with plain_errors("starts where the download stopped"):
-        from bleuprint import archives, corpus, toy
-        from bleuprint.datasets import ArchivesDataset, MirroredDataset
         from bleuprint.graph import load_params
+        from bleuprint.inputs import make_dataset
         from bleuprint.strict import choose
 
         params = load_params()
         choose("dataset", dataset, params.datasets)
         start_log("download", dataset)
-        spec, out, cache = params.datasets[dataset], RAW / dataset, DOWNLOADS / dataset
-        if isinstance(spec, MirroredDataset):
-            corpus.download(spec, out, cache, corpus.mirrors_in_order(spec, os.environ))
-        elif isinstance(spec, ArchivesDataset):
-            mirrors = corpus.mirrors_in_order(spec, os.environ)
-            archives.download(spec, out, cache, CHECKSUMS / f"{dataset}.yaml", mirrors)
-        else:
-            toy.generate(spec, out)
+        out = RAW / dataset
+        make_dataset(params.datasets[dataset], out, DOWNLOADS / dataset, CHECKSUMS / f"{dataset}.yaml")
         wrote(out)
 
 
