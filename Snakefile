@@ -37,7 +37,7 @@ include: "workflow/rules/report.smk"
 rule all:
     input:
         # Committed to git.
-        expand("reports/{table}/{part}", table=PARAMS.table, part=["results.md", "figures"]),
+        expand("reports/{table}/{part}", table=PARAMS.table, part=["results.md", "figures", "report.html"]),
         expand("results/{run}{kind}", run=PARAMS.runs, kind=["", ".json", ".provenance.json"]),
         # Not committed. Without these lines a fresh clone would believe the committed results: git's files are as new as
         # the clone, so nothing looks out of date.

@@ -1,8 +1,10 @@
 """reports/deviations.md: every ASSUME (a source is silent) and DEVIATES (we depart from it), with file and line.
 
-Outside the graph, as the README: a stage that read all modules would run again after every edit.
+Outside the graph, as the README: a stage that read all modules would run again after every edit. The page of a report
+reads reports/deviations.json, the same without lines, which an edit elsewhere in a file does not change.
 """
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -25,8 +27,20 @@ class Deviation(NamedTuple):
 
 
 def write_deviations(root: Path, out: Path) -> None:
-    """Write `out` from params.yaml and the modules of src/bleuprint below `root`."""
-    write_text(out, render_deviations(collect(root), Path("../" * (len(out.relative_to(root).parts) - 1))))
+    """Write `out`, a .md, and the .json beside it from params.yaml and the modules of src/bleuprint below `root`."""
+    found = collect(root)
+    write_text(out, render_deviations(found, Path("../" * (len(out.relative_to(root).parts) - 1))))
+    write_text(out.with_suffix(".json"), json.dumps(register(found), ensure_ascii=False, indent=2) + "\n")
+
+
+def register(found: Sequence[Deviation]) -> dict[str, dict[str, list[str]]]:
+    """Return the files of each sentence by its kind, in the order in which they are found."""
+    files: dict[str, dict[str, list[str]]] = {kind: {} for kind in MEANINGS}
+    for deviation in found:
+        places = files[deviation.kind].setdefault(deviation.text, [])
+        if deviation.file not in places:
+            places.append(deviation.file)
+    return files
 
 
 def collect(root: Path) -> list[Deviation]:

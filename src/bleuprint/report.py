@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bleuprint.claims import CurveJudgement, Histories, Judgement, judge, judge_count, judge_curve
 from bleuprint.comparisons import Compared, compare
@@ -47,6 +47,18 @@ FIGURES = {
 }
 
 
+class Reported(NamedTuple):
+    """What results.md was made of, and the page is made of too; `figures` by their files' names."""
+
+    title: str
+    results: tuple[Result, ...]
+    judgements: tuple[Judgement | CurveJudgement, ...]
+    plans: Mapping[str, SavedPlan]
+    comparisons: str | None
+    evidence: Evidence
+    figures: Mapping[str, Any]
+
+
 # --- the stage --------------------------------------------------------------------------------------------------------
 
 
@@ -68,8 +80,8 @@ def write_report(
     plans_file: Path = PLANS_FILE,
     curves_dir: Path = CURVES_DIR,
     tables_dir: Path = TABLES_DIR,
-) -> None:
-    """Write `out`/results.md and the figures beside it for the runs of a table, in the table's order.
+) -> Reported:
+    """Write `out`/results.md and the figures beside it for the runs of a table, in the table's order; return its parts.
 
     `results`, `provenances` and `histories` have one file per run, `decoded` the directory of its texts, `splits` those
     of every experiment that there is. Raises ValueError where a file is missing, damaged or of another run or training,
@@ -88,15 +100,15 @@ def write_report(
     figures = draw(found, judgements, epochs, compared)
     for name in FIGURES:
         if name in figures:
-            write_text(out / "figures" / name, figures[name])
+            write_text(out / "figures" / name, render_svg(figures[name]))
         else:
             (out / "figures" / name).unlink(missing_ok=True)  # of an earlier report
     trainings = {run: read_provenance(provenances[run]).training for run in runs} if compared else {}
     seconds = {run: training.seconds if training else None for run, training in trainings.items()}
     versus = render_comparisons(compared, seconds, scoring.bootstrap_resamples) if compared else None
-    write_text(
-        out / "results.md", render_report(title, found, judgements, load_plans(plans_file), versus, evidence, figures)
-    )
+    plans = load_plans(plans_file)
+    write_text(out / "results.md", render_report(title, found, judgements, plans, versus, evidence, tuple(figures)))
+    return Reported(title, tuple(found), tuple(judgements), plans, versus, evidence, figures)
 
 
 def judge_claim(
@@ -155,8 +167,8 @@ def draw(
     judgements: Sequence[Judgement | CurveJudgement],
     histories: Histories,
     compared: Sequence[Compared],
-) -> dict[str, str]:
-    """Return the figures as SVG by their file names.
+) -> dict[str, Any]:
+    """Return the figures' charts by their file names.
 
     curves.svg only where a published curve was rerun, ablation.svg only where there is a difference.
     """
@@ -164,13 +176,12 @@ def draw(
     trained = {result.trained: histories[result.run] for result in results}
     values = [judgement for judgement in judgements if isinstance(judgement, Judgement)]
     rerun = [judgement for judgement in judgements if isinstance(judgement, CurveJudgement) and judgement.measured]
-    charts: dict[str, Any] = {
+    return {
         "loss.svg": loss_chart([row for run, history in trained.items() for row in loss_rows(run, history)]),
         "bleu.svg": bleu_chart(results, values),
         **({"ablation.svg": difference_chart(compared)} if differ else {}),
         **({"curves.svg": curve_chart(rerun, histories)} if rerun else {}),
     }
-    return {name: render_svg(chart) for name, chart in charts.items()}
 
 
 def render_report(
@@ -180,7 +191,7 @@ def render_report(
     plans: Mapping[str, SavedPlan],
     comparisons: str | None,
     evidence: Evidence,
-    figures: Mapping[str, str],
+    figures: Sequence[str],
 ) -> str:
     """Return results.md: claims beside measurements, runs, comparisons, evidence, curves, what the columns mean."""
     single = render_single_runs(results)

@@ -11,6 +11,16 @@ from bleuprint.published import COUNTS, MEASURES, AnyClaim, CountClaim, CurveCla
 from bleuprint.scoring import Result
 
 SIGNATURES = "[signatures](results.md#metrics)"
+CLAIM_HEADER = (
+    "Claim",
+    "As claimed (metric, split)",
+    "Same metric, measured",
+    f"sacreBLEU, measured ({SIGNATURES})",
+    "Parameters, claimed / measured",
+    "Seeds",
+    "Updates, run of claimed",
+    "Verdict",
+)
 
 
 # --- claims -----------------------------------------------------------------------------------------------------------
@@ -23,19 +33,11 @@ def render_claims(judgements: Sequence[Judgement | CurveJudgement], plans: Mappi
     """
     if not judgements:
         return "reference/claims.yaml has no claim for this table: there is nothing to compare its runs with."
-    header = (
-        "Claim",
-        "As claimed (metric, split)",
-        "Same metric, measured",
-        f"sacreBLEU, measured ({SIGNATURES})",
-        "Parameters, claimed / measured",
-        "Seeds",
-        "Updates, run of claimed",
-        "Verdict",
-    )
     rows = [claim_row(judgement) for judgement in judgements]
     notes = "\n".join(claim_note(judgement, plans) for judgement in judgements)
-    return f"{markdown_table(header, rows)}\n\n[By which rules](results.md#verdicts). What each claim is:\n\n{notes}"
+    return (
+        f"{markdown_table(CLAIM_HEADER, rows)}\n\n[By which rules](results.md#verdicts). What each claim is:\n\n{notes}"
+    )
 
 
 def claim_row(judgement: Judgement | CurveJudgement) -> tuple[str, ...]:

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,8 @@ def test_a_sentence_in_two_places_stands_once_with_links(tmp_path: Path) -> None
     write_deviations(tmp_path, tmp_path / "reports/deviations.md")
     lines = (tmp_path / "reports/deviations.md").read_text().splitlines()
     assert "| z | [`src/bleuprint/models/m.py:2`](../src/bleuprint/models/m.py#L2) |" in lines
+    register = json.loads((tmp_path / "reports/deviations.json").read_text())
+    assert register == {"ASSUME": {"z": ["src/bleuprint/models/m.py"]}, "DEVIATES": {"x|y": ["params.yaml"]}}
     assert "| x\\|y | [`params.yaml:1`](../params.yaml#L1)<br>[`params.yaml:2`](../params.yaml#L2) |" in lines
 
 
@@ -57,5 +60,7 @@ def test_the_committed_register_is_up_to_date(tmp_path: Path) -> None:
     for name in ("params.yaml", "src"):
         (tmp_path / name).symlink_to(ROOT / name)
     write_deviations(tmp_path, tmp_path / "reports/deviations.md")
-    written, committed = (root / "reports/deviations.md" for root in (tmp_path, ROOT))
-    assert written.read_text() == committed.read_text(), "it is behind: python -m bleuprint deviations"
+    for name in ("reports/deviations.md", "reports/deviations.json"):
+        assert (tmp_path / name).read_text() == (ROOT / name).read_text(), (
+            "it is behind: python -m bleuprint deviations"
+        )

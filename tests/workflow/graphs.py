@@ -10,7 +10,16 @@ from typing import Any
 from modules import ROOT
 
 # What makes the graphs.
-PARTS = (".dvc/config", ".dvcignore", "dvc.yaml", "Snakefile", "workflow", "params.yaml", "src/bleuprint")
+PARTS = (
+    ".dvc/config",
+    ".dvcignore",
+    "dvc.yaml",
+    "Snakefile",
+    "workflow",
+    "params.yaml",
+    "reports/deviations.json",
+    "src/bleuprint",
+)
 
 # The singular of the sections of params.yaml that hold things by name: `corpora.toy-words` is Snakemake's `corpus`.
 SINGULAR = {"datasets": "dataset", "corpora": "corpus", "experiments": "experiment", "runs": "run"}

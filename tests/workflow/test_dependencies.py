@@ -2,7 +2,7 @@
 
 import pytest
 from graphs import Graph, copy_project, dvc_graph
-from modules import all_behind
+from modules import ROOT, all_behind
 
 from bleuprint.runs import CODE, TRAIN_CODE
 from bleuprint.tables import use
@@ -16,7 +16,7 @@ ENTRIES = {
     "average": ("checkpoint",),
     "decode": ("decoding", "models/{model}"),
     "score": ("scoring", "hypotheses"),
-    "report": ("report",),
+    "report": ("report", "page"),
 }
 # These decide no bytes of any stage.
 NEVER = {
@@ -102,6 +102,11 @@ def test_a_stage_depends_on_what_decides_its_bytes(graph: Graph, stage: str, mod
     if kind == "score":
         expected |= {*CODE, f"models/{model}"}  # it writes their hashes
     assert code_of(graph, stage) == expected
+
+
+def test_a_report_depends_on_its_templates(graph: Graph) -> None:
+    templates = {path.relative_to(ROOT).as_posix() for path in (ROOT / SOURCE / "templates").iterdir()}
+    assert templates == {path for path in graph["report@demo"].inputs if path.startswith(f"{SOURCE}templates/")}
 
 
 def test_the_fingerprint_of_a_training_covers_its_code(graph: Graph) -> None:

@@ -8,9 +8,9 @@ from modules import ROOT, all_behind, foreign_imports, module_names, own_imports
 
 # From the bottom up; a module imports from the layers below its own and from nowhere else. A new module is added here.
 LAYERS = (
-    ("console", "curves", "database", "files", "legacy_score", "lines", "markdown", "mistakes", "process"),
+    ("console", "curves", "database", "files", "hypertext", "legacy_score", "lines", "markdown", "mistakes", "process"),
     ("strict",),
-    ("datasets",),
+    ("datasets", "licences"),
     ("params",),
     ("graph",),
     (
@@ -40,10 +40,10 @@ LAYERS = (
     ("planning",),
     ("claims", "evidence", "statistics"),
     ("comparisons",),
-    ("figures", "run_tables", "sections"),
-    ("forensics",),
+    ("figures", "interactive", "lengths", "run_tables", "samples", "sections"),
+    ("forensics", "run_facts"),
     ("report",),
-    ("verify",),
+    ("page", "verify"),
     ("commands/arguments",),
     ("commands/estimates", "commands/project", "commands/results", "commands/stages"),
     ("commands",),
@@ -55,6 +55,7 @@ WITHOUT_TORCH = (
     "compound_split", "hypotheses", "metrics", "scoring", "published", "claims", "curves", "evidence", "statistics",
     "comparisons", "markdown", "figures", "run_tables", "sections", "forensics", "report", "cost", "plans",
     "inputs", "verify",
+    "hypertext", "interactive", "lengths", "licences", "page", "run_facts", "samples",
 )  # fmt: skip
 # A model is arithmetic.
 FILES_AND_LOGS = {

@@ -4,10 +4,15 @@
 LOGS = ["1a4aecf_2", "1d076f1_49", "817082d_1065", "b1e73da_23", "c1c22a3_12", "ded5bcf_2"]
 
 
+# What the page is made of.
+TEMPLATES = ["page.js", "report.html", "run.html", "samples.html", "style.css"]
+
+
 rule report:
     input:
         # They stand for the runs' histories and decoded texts as well: every training writes another metrics.jsonl, and
-        # `score`, which depends on it and on the texts, writes another provenance each time that it runs.
+        # `score`, which depends on it and on the texts, writes another provenance each time that it runs. And for recipes
+        # and raw texts: another recipe is another training or text, and a result has the hash of the raw text's manifest.
         results=expand("results/{run}{kind}", run=PARAMS.runs, kind=["", ".json", ".provenance.json"]),
         code=code(
             "claims",
@@ -17,22 +22,38 @@ rule report:
             "evidence",
             "figures",
             "forensics",
+            "hypertext",
+            "interactive",
+            "lengths",
+            "licences",
             "markdown",
             "metrics",
+            "page",
             "plans",
             "published",
             "report",
+            "run_facts",
             "run_tables",
+            "samples",
             "scoring",
             "sections",
             "statistics",
         ),
         claims="src/bleuprint/reference/claims.yaml",
+        deviations="reports/deviations.json",
         evidence="src/bleuprint/reference/evidence.yaml",
+        licences="src/bleuprint/reference/licences.yaml",
         plans="src/bleuprint/reference/plans.json",
         curves=expand("src/bleuprint/reference/curves/{log}epochs.csv", log=LOGS),
         table="workflow/tables/{table}.yaml",
+        templates=expand("src/bleuprint/templates/{name}", name=TEMPLATES),
     output:
+        page=report(
+            "reports/{table}/report.html",
+            caption="../report/page.rst",
+            category="Report",
+            labels={"part": "page"},
+        ),
         table=report(
             "reports/{table}/results.md",
             caption="../report/table.rst",

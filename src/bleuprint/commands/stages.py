@@ -206,6 +206,7 @@ def report() -> None:
     """
     with plain_errors("starts again"):
         from bleuprint.graph import load_params, load_table
+        from bleuprint.page import Inputs, write_page
         from bleuprint.report import write_report
 
         params = load_params()
@@ -218,7 +219,9 @@ def report() -> None:
             )
         datasets = {name: params.corpora[recipe.corpus].dataset for name, recipe in params.recipes.items()}
         splits = {name: params.datasets[dataset].splits for name, dataset in datasets.items()}
-        write_report(
+        out, decoded = REPORTS / params.table, {run: RUNS / run / "decode" for run in params.runs}
+        provenances = {run: RESULTS / f"{run}.provenance.json" for run in params.runs}
+        reported = write_report(
             params.table,
             table.title,
             params.runs,
@@ -226,9 +229,20 @@ def report() -> None:
             params.scoring,
             splits=splits,
             results={run: RESULTS / f"{run}.json" for run in params.runs},
-            provenances={run: RESULTS / f"{run}.provenance.json" for run in params.runs},
+            provenances=provenances,
             histories={run: RUNS / spec.trained / "train/history.csv" for run, spec in params.runs.items()},
-            decoded={run: RUNS / run / "decode" for run in params.runs},
-            out=REPORTS / params.table,
+            decoded=decoded,
+            out=out,
         )
-        wrote(REPORTS / params.table / "results.md")
+        inputs = Inputs(
+            params.runs,
+            {run: params.recipes[spec.experiment] for run, spec in params.runs.items()},
+            params.corpora,
+            {name: dataset.splits for name, dataset in params.datasets.items()},
+            {name: RAW / name for name in params.datasets},
+            decoded,
+            provenances,
+            REPORTS / "deviations.json",
+        )
+        write_page(params.table, reported, inputs, out / "report.html")
+        wrote(out / "report.html")

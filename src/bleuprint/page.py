@@ -1,0 +1,168 @@
+"""reports/{table}/report.html: the report as one page that needs nothing else, for a browser that is offline.
+
+Everything is in the file: styles, scripts, Vega (bundled by vl-convert) and the data of every chart. A policy in its
+head forbids the browser to fetch anything. The templates escape what they are given; the same inputs give the same
+bytes.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from bleuprint.claims import CurveJudgement, Judgement
+from bleuprint.files import write_text
+from bleuprint.forensics import render_curves, render_evidence
+from bleuprint.graph import Run
+from bleuprint.hypertext import inline, to_html, visible
+from bleuprint.interactive import FIGURES, describe, interactive
+from bleuprint.lengths import length_chart, length_rows
+from bleuprint.licences import LICENCES_FILE, load_licences
+from bleuprint.params import Corpus, Experiment, Splits
+from bleuprint.report import Reported
+from bleuprint.run_facts import Facts, RunProvenance, facts_of
+from bleuprint.run_tables import render_runs, render_single_runs
+from bleuprint.samples import choose_samples
+from bleuprint.scoring import read_json
+from bleuprint.sections import CLAIM_HEADER, claim_note, claim_row, render_metrics, render_trainings, render_verdicts
+from bleuprint.strict import validate
+
+TEMPLATES = Path(__file__).parent / "templates"
+INK = "#1b1f24", "#e9edf1"  # of text, light and dark; what is black in a chart is drawn in it
+GRID = "#dfe3e8", "#3a4149"
+
+
+class Inputs(NamedTuple):
+    """What the page reads besides the table's report, by run; `corpora` by corpus, `splits` and `raw` by data set."""
+
+    runs: Mapping[str, Run]
+    recipes: Mapping[str, Experiment]
+    corpora: Mapping[str, Corpus]
+    splits: Mapping[str, Splits]
+    raw: Mapping[str, Path]
+    decoded: Mapping[str, Path]
+    provenances: Mapping[str, Path]
+    deviations: Path
+
+
+def write_page(table: str, reported: Reported, inputs: Inputs, out: Path, licences_file: Path = LICENCES_FILE) -> None:
+    """Write `out`, the page of a table. ValueError where texts or a provenance are missing or damaged."""
+    pages = environment()
+    page = pages.get_template("report.html").render(
+        title=reported.title,
+        table=table,
+        claims=[claim_values(judgement) for judgement in reported.judgements],
+        claim_header=[inline(in_page(head)) for head in CLAIM_HEADER],
+        claim_notes=to_html("\n".join(claim_note(judgement, reported.plans) for judgement in reported.judgements)),
+        verdicts=Counter(judgement.verdict for judgement in reported.judgements).most_common(),
+        charts=charts_of(reported, inputs),
+        themes={"light": theme(0), "dark": theme(1)},
+        inks=INK,
+        samples=choose_samples(inputs.runs, inputs.corpora, inputs.splits, inputs.raw, inputs.decoded),
+        licences=load_licences(licences_file),
+        facts=[facts_in(table, reported, inputs, run) for run in inputs.runs],
+        parts=parts_of(reported),
+        deviations=read_json(inputs.deviations),
+        vega=bundled_vega(),
+    )
+    write_text(out, page)
+
+
+def environment() -> Environment:
+    """Return the templates, which escape every value that is not said to be HTML, and accept no unknown one."""
+    pages = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    pages.filters["visible"] = visible
+    return pages
+
+
+# --- claims and texts -------------------------------------------------------------------------------------------------
+
+
+def claim_values(judgement: Judgement | CurveJudgement) -> dict[str, Any]:
+    """Return a row of the claims table: its verdict, and every cell as HTML."""
+    return {"verdict": judgement.verdict, "cells": [inline(in_page(cell)) for cell in claim_row(judgement)]}
+
+
+def in_page(markdown: str) -> str:
+    """Return Markdown of results.md with its links leading to the same place of the page."""
+    return markdown.replace("](results.md#", "](#")
+
+
+def parts_of(reported: Reported) -> dict[str, Markup]:
+    """Return the sections that results.md has too, by their titles; those without content are left out."""
+    results, judgements = reported.results, reported.judgements
+    curves = [judgement for judgement in judgements if isinstance(judgement, CurveJudgement)]
+    parts = {
+        "Scores": render_runs(results),
+        "Comparisons": reported.comparisons,
+        "Single runs": render_single_runs(results),
+        "Verdicts": render_verdicts(judgements) if judgements else None,
+        "How we know": render_evidence(reported.evidence, judgements),
+        "Published curves": render_curves(curves) if curves else None,
+        "Trainings": render_trainings(results),
+        "Metrics": render_metrics(results),
+    }
+    return {title: to_html(in_page(text)) for title, text in parts.items() if text}
+
+
+def facts_in(table: str, reported: Reported, inputs: Inputs, run: str) -> Facts:
+    """Return what the page tells of one run."""
+    result = next(result for result in reported.results if result.run == run)
+    path, spec = inputs.provenances[run], inputs.runs[run]
+    provenance = validate(RunProvenance, read_json(path), path)
+    return facts_of(table, spec, result, inputs.recipes[run], inputs.corpora[spec.corpus], provenance)
+
+
+# --- charts -----------------------------------------------------------------------------------------------------------
+
+
+def charts_of(reported: Reported, inputs: Inputs) -> list[dict[str, Any]]:
+    """Return the page's figures in their order: name, title, caption, whether it zooms, and Vega-Lite."""
+    charts = {name.removesuffix(".svg"): chart for name, chart in reported.figures.items()}
+    charts["lengths"] = length_chart(length_rows(reported.results, inputs.decoded))
+    return [
+        {
+            "name": name,
+            "title": shown.title,
+            "caption": shown.caption,
+            "zooms": bool(shown.zoomed),
+            "spec": interactive(charts[name], shown, describe(name, reported.results)),
+        }
+        for name, shown in FIGURES.items()
+        if name in charts
+    ]
+
+
+def theme(number: int) -> dict[str, Any]:
+    """Return Vega-Lite's settings for light (0) or dark (1)."""
+    ink, grid = INK[number], GRID[number]
+    words = {"labelColor": ink, "titleColor": ink, "labelFontSize": 12, "titleFontSize": 12}
+    return {
+        "aria": False,  # a figure is told in words: nobody wants to hear a thousand points
+        "background": "transparent",
+        "font": "system-ui, sans-serif",
+        "view": {"stroke": grid},
+        "axis": {**words, "gridColor": grid, "domainColor": grid, "tickColor": grid, "titleFontWeight": "normal"},
+        "legend": {**words, "orient": "bottom", "labelLimit": 0, "titleFontWeight": "normal"},
+        "header": words,
+        "title": {"color": ink},
+    }
+
+
+def bundled_vega() -> Markup:
+    """Return Vega, Vega-Lite and vega-embed as one script, which defines `vegaEmbed`."""
+    import vl_convert
+
+    script: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    assert "</script" not in script.lower(), "the script would end its own element"
+    return Markup(script)

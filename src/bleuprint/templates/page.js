@@ -1,0 +1,100 @@
+// Colour scheme, and the charts: drawn as wide as the page is, again when its width or the scheme changes.
+(() => {
+  "use strict";
+  const settings = JSON.parse(document.getElementById("settings").textContent);
+  const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+  const button = document.getElementById("scheme");
+  let chosen = null;
+
+  const scheme = () => chosen ?? (prefersDark.matches ? "dark" : "light");
+
+  function showScheme() {
+    document.documentElement.dataset.scheme = scheme();
+    button.textContent = scheme() === "dark" ? "Light colours" : "Dark colours";
+    button.hidden = false;
+  }
+
+  // Titles of axes do not wrap on their own.
+  function wrapTitle(title, width) {
+    const perLine = Math.max(18, Math.floor(width / 6.5));
+    const lines = [""];
+    for (const word of title.split(" ")) {
+      const last = lines[lines.length - 1];
+      if (last && last.length + word.length >= perLine) lines.push(word);
+      else lines[lines.length - 1] = last ? `${last} ${word}` : word;
+    }
+    return lines.length > 1 ? lines : title;
+  }
+
+  function fit(spec, width) {
+    const copy = structuredClone(spec);
+    const inner = copy.spec ?? copy;
+    inner.width = width;
+    for (const layer of inner.layer ?? [inner]) {
+      const x = layer.encoding?.x;
+      if (typeof x?.title === "string") x.title = wrapTitle(x.title, width);
+    }
+    return copy;
+  }
+
+  function inScheme(text) {
+    const ink = settings.inks[scheme() === "dark" ? 1 : 0];
+    return JSON.parse(text.replace(/"(?:black|#000000)"/g, `"${ink}"`));
+  }
+
+  function options(narrow) {
+    const config = structuredClone(settings.themes[scheme()]);
+    config.legend.columns = narrow ? 2 : 5;
+    config.legend.layout = { bottom: { anchor: "start", direction: narrow ? "vertical" : "horizontal" } };
+    // ast: expressions are interpreted, for the page's policy allows no code from strings.
+    const logLevel = 1; // errors alone: it also warns of scales without data, which a panel without seeds has
+    return { mode: "vega-lite", actions: false, renderer: "svg", ast: true, logLevel, config, tooltip: { theme: scheme() } };
+  }
+
+  async function draw(section) {
+    const box = section.querySelector(".chart");
+    const spec = inScheme(section.querySelector(".spec").textContent);
+    const room = box.clientWidth;
+    let width = room - 60;
+    for (let attempt = 0; attempt < 3; attempt++) {
+      section.view?.finalize();
+      const drawn = await vegaEmbed(box, fit(spec, width), options(room < 560));
+      section.view = drawn.view;
+      const excess = Math.ceil(box.querySelector("svg").getBoundingClientRect().width) - room;
+      if (excess <= 0 || width <= 120) break;
+      width = Math.max(120, width - excess);
+    }
+    section.dataset.drawn = scheme();
+  }
+
+  let queue = Promise.resolve();
+  function drawAll() {
+    for (const section of document.querySelectorAll("section.figure")) {
+      delete section.dataset.drawn;
+      queue = queue.then(() => draw(section));
+    }
+  }
+
+  button.addEventListener("click", () => {
+    chosen = scheme() === "dark" ? "light" : "dark";
+    showScheme();
+    drawAll();
+  });
+  prefersDark.addEventListener("change", () => { showScheme(); drawAll(); });
+  let width = innerWidth, timer = 0;
+  addEventListener("resize", () => {
+    if (innerWidth === width) return; // a phone's bars come and go
+    width = innerWidth;
+    clearTimeout(timer);
+    timer = setTimeout(drawAll, 200);
+  });
+  // A link to what lies in a closed part opens it.
+  function openTarget() {
+    const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    for (let part = target; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
+  }
+  addEventListener("hashchange", openTarget);
+  showScheme();
+  openTarget();
+  drawAll();
+})();

@@ -1,0 +1,143 @@
+"""The report's page in a real browser: the toy table's, and the committed one of the default table."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bleuprint.published import load_claims
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+ROOT = Path(__file__).parents[2]
+SIZES = {"laptop": (1280, 900), "phone": (390, 844)}
+PATIENCE_MS = 120_000  # on a quiet machine the charts need a second
+DRAWN = "[...document.querySelectorAll('section.figure')].every(figure => figure.dataset.drawn)"
+# Of every text that is shown, the contrast of its colour with what lies behind it (WCAG 2.2, 1.4.3).
+CONTRASTS = """() => {
+  const channel = value => (value /= 255) <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+  const parse = colour => colour.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const behind = element => {
+    for (let e = element; e; e = e.parentElement) {
+      const colour = parse(getComputedStyle(e).backgroundColor);
+      if (colour.length === 3 || colour[3] > 0) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const own = [...element.childNodes].some(node => node.nodeType === 3 && node.textContent.trim());
+    if (!own || !element.checkVisibility() || element.closest("script, style, #vg-tooltip-element")) continue;
+    const style = getComputedStyle(element);
+    const ink = light(parse(element instanceof SVGElement ? style.fill : style.color)), paper = light(behind(element));
+    const contrast = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+    found.push([contrast, element.textContent.trim().slice(0, 60)]);
+  }
+  return found.sort((a, b) => a[0] - b[0]).slice(0, 3);
+}"""
+
+
+@pytest.fixture(scope="module", params=["toy", "default"])
+def report_page(request: pytest.FixtureRequest) -> Path:
+    """Return the page of a table; that of the default one is not there while its results are being made anew."""
+    if request.param == "toy":
+        return Path(request.getfixturevalue("by_snakemake")) / "reports/demo/report.html"
+    page = ROOT / "reports/default/report.html"
+    if not page.is_file():
+        pytest.skip("reports/default/report.html is not there: python -m bleuprint report")
+    return page
+
+
+@contextmanager
+def opened(browser: "Browser", path: Path, size: str = "laptop", scheme: str = "light") -> "Iterator[Page]":
+    """Open a page, wait for its charts and yield it; afterwards nothing was complained of and nothing else fetched."""
+    width, height = SIZES[size]
+    page = browser.new_page(
+        viewport={"width": width, "height": height}, color_scheme="dark" if scheme == "dark" else "light"
+    )
+    complaints: list[str] = []
+    requests: list[str] = []
+    page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(path.resolve().as_uri())
+    page.wait_for_function(DRAWN, timeout=PATIENCE_MS)
+    try:
+        yield page
+        assert complaints == []
+        assert requests == [path.resolve().as_uri()]
+    finally:
+        page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_all_of_it_is_there_and_fits(browser: "Browser", report_page: Path, size: str, scheme: str) -> None:
+    with opened(browser, report_page, size, scheme) as page:
+        width = SIZES[size][0]
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.locator("#claims h2").is_visible()
+        claims = len(load_claims(report_page.parent.name))
+        assert page.locator("#claims-table tbody tr .verdict").count() == claims
+        names = page.locator("section.figure").evaluate_all("all => all.map(section => section.id)")
+        assert {"figure-loss", "figure-bleu", "figure-lengths"} <= set(names)
+        for name in names:
+            chart = page.locator(f"#{name} .chart svg")
+            box = chart.bounding_box()
+            assert box is not None
+            assert 0 < box["width"] <= width, name
+            assert page.locator(f"#{name} .mark-symbol path, #{name} .mark-line path").count() > 0, name
+        assert page.locator("#samples article").count() == 10
+        dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 27)"
+        assert dark == (scheme == "dark")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_can_be_read(browser: "Browser", report_page: Path, scheme: str) -> None:
+    with opened(browser, report_page, "laptop", scheme) as page:
+        page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+        assert [found for found in page.evaluate(CONTRASTS) if found[0] < 4.5] == []
+
+
+def test_figures_have_words_and_tables_heads(browser: "Browser", report_page: Path) -> None:
+    with opened(browser, report_page) as page:
+        words = page.locator(".chart").evaluate_all("all => all.map(chart => chart.getAttribute('aria-label'))")
+        assert all(len(text) > 60 for text in words)
+        assert page.locator("th:not([scope])").count() == 0
+        assert page.locator("html[lang]").count() == page.locator("h1").count() == 1
+
+
+def test_the_keyboard_goes_everywhere(browser: "Browser", report_page: Path) -> None:
+    with opened(browser, report_page) as page:
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "To the claims"
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")  # the button that changes the colours
+        assert page.evaluate("document.documentElement.dataset.scheme") == "dark"
+        page.wait_for_function(DRAWN, timeout=PATIENCE_MS)
+        run = page.locator("#runs > details").first
+        run.locator("summary").first.focus()
+        page.keyboard.press("Enter")
+        assert run.get_attribute("open") is not None
+
+
+def test_a_pointer_reads_marks_and_zooms(browser: "Browser", report_page: Path) -> None:
+    with opened(browser, report_page) as page:
+        chart = page.locator("#figure-loss")
+        chart.scroll_into_view_if_needed()
+        point = chart.locator(".mark-symbol.role-mark path").first.bounding_box()
+        assert point is not None
+        page.mouse.move(point["x"] + point["width"] / 2, point["y"] + point["height"] / 2)
+        page.wait_for_selector("#vg-tooltip-element.visible")
+        assert "loss of" in page.locator("#vg-tooltip-element").inner_text()
+        labels = chart.locator(".role-axis-label text")
+        before = labels.all_inner_texts()
+        page.keyboard.down("Control")
+        page.mouse.wheel(0, -400)
+        page.keyboard.up("Control")
+        page.wait_for_timeout(500)
+        assert labels.all_inner_texts() != before

@@ -1,0 +1,244 @@
+"""The report's page from a small table; tests/browser shows pages to a real browser."""
+
+import json
+import re
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from bleuprint.graph import load_params
+from bleuprint.hypertext import inline, to_html, visible
+from bleuprint.lengths import FEWEST, group_of, labels, score_by_length
+from bleuprint.licences import load_licences
+from bleuprint.metrics import MetricName, Score
+from bleuprint.page import Inputs, write_page
+from bleuprint.params import Scoring
+from bleuprint.report import write_report
+from bleuprint.samples import BEST, EVEN, WORST, choose
+from bleuprint.scoring import LegacyScore, Result, Tokens, write_json
+
+PARAMS = load_params(Path(__file__).parents[2] / "params.yaml")
+RUN = "toy-1"
+HOSTILE = '</script><script>alert(1)</script> "quoted" & <b>bold</b> \u202eright to left\u202c bell\x07 {{ 7 * 7 }}'
+CLAIM = """
+claims:
+  - {kind: value, id: a, tables: {demo: toy}, who: "A|B <i>", text: "*x*", value: 40.5, unit: BLEU, metric: bleu_lc_tok,
+     split: test, source: "https://example.org/", comparable: true, tolerance: 0.5, steps: 9, parameters: null,
+     note: "<b>Note</b>."}
+"""
+PROVENANCE = {
+    "run": RUN,
+    "git": {"commit": "c0ffee", "dirty": False},
+    "machine": {"cpu": "A CPU", "cores": 2, "gpus": None, "memory_bytes": 8 * 10**9, "system": "Linux"},
+    "threads": 2,
+    "python": "3.11",
+    "versions": {"torch": "2", "mlflow": None},
+    "training": {"seconds": 7200.0, "tokens_per_second": 1234.5},
+}
+
+
+def result() -> Result:
+    names: tuple[MetricName, ...] = ("bleu_lc_tok", "bleu_13a_lc", "chrf")
+    scores = {name: Score(score=40.0, low=39.0, high=41.0, signature=f"nrefs:1|of:{name}") for name in names}
+    return Result(
+        run=RUN, experiment="toy", seed=1, trained=RUN, corpus="toy-words", parameters=1234, steps=20, epochs=2,
+        stopped="max_steps", validation_loss=5.0, tokens=Tokens(source=1, target=2), flops=3e9,
+        test_sets={"test": scores}, legacy_score=LegacyScore(split="val", score=1.0, epochs={}),
+        data={"raw": "d" * 64}, code={"search.py": "e" * 64},
+    )  # fmt: skip
+
+
+def build(place: Path, hypotheses: Sequence[str], references: Sequence[str], sources: Sequence[str]) -> str:
+    """Write a table's inputs, make its page and return it."""
+    write_json(place / "toy-1.json", result().model_dump())
+    write_json(place / "toy-1.provenance.json", PROVENANCE)
+    (place / "history.csv").write_text("epoch,step,train_loss,validation_loss,lr\n1,10,6.5,5.5,0.1\n2,20,5.5,5.0,0.1\n")
+    (place / "claims.yaml").write_text(CLAIM)
+    (place / "deviations.json").write_text(json.dumps({"ASSUME": {"<u>a</u>": ["params.yaml"]}, "DEVIATES": {}}))
+    for folder in ("raw", "decoded"):
+        (place / folder).mkdir(exist_ok=True)
+    for name, lines in {"raw/test.en": sources, "raw/test.de": references}.items():
+        (place / name).write_text("".join(f"{line}\n" for line in lines))
+    for kind, lines in (("hyp", hypotheses), ("ref", references)):
+        for suffix in ("txt", "lc-tok.txt"):
+            (place / f"decoded/test.{kind}.{suffix}").write_text("".join(f"{line}\n" for line in lines))
+    runs, splits = {RUN: PARAMS.run_named(RUN)}, PARAMS.datasets["toy"].splits
+    decoded, provenances = {RUN: place / "decoded"}, {RUN: place / "toy-1.provenance.json"}
+    reported = write_report(
+        "demo", "A <title>", runs, (), Scoring(bootstrap_resamples=10, bootstrap_seed=1),
+        splits={"toy": splits}, results={RUN: place / "toy-1.json"}, provenances=provenances,
+        histories={RUN: place / "history.csv"}, decoded=decoded, out=place / "report",
+        claims_file=place / "claims.yaml",
+    )  # fmt: skip
+    inputs = Inputs(
+        runs, {RUN: PARAMS.recipes["toy"]}, PARAMS.corpora, {"toy": splits}, {"toy": place / "raw"}, decoded,
+        provenances, place / "deviations.json",
+    )  # fmt: skip
+    write_page("demo", reported, inputs, place / "report/report.html")
+    return (place / "report/report.html").read_text()
+
+
+TEXTS = [f"ein hund rennt {number} mal über die grüne wiese" for number in range(40)]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return build(tmp_path_factory.mktemp("page"), [HOSTILE, *TEXTS[1:]], TEXTS, [HOSTILE, *TEXTS[1:]])
+
+
+class Elements(HTMLParser):
+    """What is in a page: its elements with their attributes, and the text outside of scripts and styles."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.inside = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        self.inside = tag if tag in ("script", "style") else self.inside
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = "" if tag == self.inside else self.inside
+
+    def handle_data(self, data: str) -> None:
+        self.text += "" if self.inside else data
+
+
+def test_texts_are_shown_and_never_obeyed(page: str) -> None:
+    elements = Elements(page)
+    assert "alert(1)" not in "".join(re.findall(r"<script[^>]*>(.*?)</script>", page, flags=re.DOTALL))
+    assert not [tag for tag, _ in elements.found if tag in ("b", "u", "i", "img", "iframe", "link")]
+    assert '</script><script>alert(1)</script> "quoted" & <b>bold</b>' in elements.text
+    assert "⟨U+202E⟩right to left⟨U+202C⟩ bell⟨U+0007⟩ {{ 7 * 7 }}" in elements.text
+    assert "\u202e" not in page
+    assert "\x07" not in page
+    assert "A|B <i>: *x*" in elements.text
+    assert "A <title>" in elements.text
+
+
+def test_nothing_is_fetched(page: str) -> None:
+    elements = Elements(page)
+    assert not [attributes for _, attributes in elements.found if "src" in attributes or "srcset" in attributes]
+    policy = next(a["content"] for tag, a in elements.found if tag == "meta" and "http-equiv" in a)
+    assert policy is not None
+    assert policy.startswith("default-src 'none';")
+    assert "http" not in policy
+    assert "unsafe-eval" not in policy
+
+
+def test_claims_come_first_and_each_run_has_its_section(page: str) -> None:
+    heads = re.findall(r"<h2>(.*?)</h2>", page.partition('id="settings"')[0])
+    assert heads[:3] == ["Claims and verdicts", "Losses", "BLEU"]
+    assert heads[-6:] == ["Runs", "Scores", "Verdicts", "Trainings", "Metrics", "Deviations"]
+    text = " ".join(Elements(page).text.split())
+    assert "reproduced A|B <i>: *x* 40.5 (bleu_lc_tok, test) 40.00 [39.00, 41.00]" in text
+    for told in (
+        "A CPU, 2 cores", "2.00 hours", "1,234 tokens/s (median)", "8.0 GB", "c0ffee", "d" * 64, "e" * 64, "torch 2",
+        "dvc repro score@toy-1", "snakemake --cores 2 results/toy-1.json", "nrefs:1|of:chrf", "kind: transformer",
+        "<u>a</u>", "made by src/bleuprint/toy.py",
+    ):  # fmt: skip
+        assert told.lower() in text.lower(), told
+
+
+def test_links_within_the_page_lead_somewhere(page: str) -> None:
+    elements = Elements(page)
+    targets = {attributes["id"] for _, attributes in elements.found if "id" in attributes}
+    links = [str(a["href"]) for tag, a in elements.found if tag == "a"]
+    assert {link.removeprefix("#") for link in links if link.startswith("#")} <= targets
+    assert not [link for link in links if "results.md" in link]
+
+
+def test_the_same_inputs_give_the_same_bytes(page: str, tmp_path: Path) -> None:
+    assert build(tmp_path, [HOSTILE, *TEXTS[1:]], TEXTS, [HOSTILE, *TEXTS[1:]]) == page
+
+
+def test_references_of_other_sentences_are_refused(tmp_path: Path) -> None:
+    build(tmp_path, TEXTS, TEXTS, TEXTS)
+    (tmp_path / "raw/test.de").write_text("".join(f"{line}.\n" for line in TEXTS))
+    with pytest.raises(ValueError, match="are of other sentences; decode toy-1 again"):
+        build_again(tmp_path)
+
+
+def build_again(place: Path) -> None:
+    from bleuprint.samples import choose_samples
+
+    choose_samples(
+        {RUN: PARAMS.run_named(RUN)},
+        PARAMS.corpora,
+        {"toy": PARAMS.datasets["toy"].splits},
+        {"toy": place / "raw"},
+        {RUN: place / "decoded"},
+    )
+
+
+# --- samples ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_fifth_are_the_best_a_fifth_the_worst_the_others_at_even_distances() -> None:
+    means = [float(number) for number in range(100)]
+    found = choose(means, 10)
+    assert [index for index, why in found.items() if why == BEST] == [99, 98]
+    assert [index for index, why in found.items() if why == WORST] == [0, 1]
+    assert [index for index, why in found.items() if why == EVEN] == [10, 26, 42, 58, 74, 90]
+
+
+@pytest.mark.parametrize("lines", [1, 2, 3, 9, 10, 11])
+def test_of_few_sentences_each_is_shown_once(lines: int) -> None:
+    assert len(choose([50.0] * lines, 10)) == min(lines, 10)
+
+
+def test_equal_scores_are_ranked_by_the_file() -> None:
+    assert choose([1.0] * 20, 5) == choose([1.0] * 20, 5)
+    assert choose([1.0] * 20, 5)[0] == BEST
+
+
+# --- lengths ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_length_has_one_group() -> None:
+    assert [group_of(tokens) for tokens in (0, 1, 7, 8, 10, 11, 39, 40, 999)] == [0, 0, 0, 1, 1, 2, 5, 6, 6]
+    assert labels()[0] == "1–7"
+    assert labels()[-1] == "40 and more"
+
+
+def test_a_group_is_scored_as_sacrebleu_scores_its_sentences_alone() -> None:
+    from sacrebleu import corpus_bleu
+
+    short, long = "ein hund rennt schnell", "ein hund rennt schnell über die grüne wiese dort"
+    references = [short, long] * FEWEST
+    hypotheses = [short, long.replace("grüne", "rote")] * FEWEST
+    groups = score_by_length(hypotheses, references)
+    assert [(group.label, group.sentences) for group in groups] == [("1–7", FEWEST), ("8–10", FEWEST)]
+    assert groups[0].score == pytest.approx(100)
+    alone = corpus_bleu(hypotheses[1::2], [references[1::2]], tokenize="none", force=True)
+    assert groups[1].score == pytest.approx(alone.score)
+
+
+def test_a_group_of_few_sentences_is_left_out() -> None:
+    texts = ["ein hund rennt"] * (FEWEST - 1)
+    assert score_by_length(texts, texts) == []
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+
+def test_of_html_in_markdown_a_line_break_alone_is_let_through() -> None:
+    html = to_html("| a `x` | b |\n| --- | ---: |\n| 1<br>2 | <script>x</script> |")
+    assert '<td data-label="a x">1<br>2</td>' in html
+    assert "<script>" not in html
+    assert to_html("<script>x</script>\n") == "&lt;script&gt;x&lt;/script&gt;\n"
+    assert inline("`a\\|b` \\*c\\*") == "<code>a|b</code> *c*"
+
+
+def test_joiners_stay_and_what_turns_text_round_is_shown() -> None:
+    assert visible("می\u200cخواهم & co") == "می\u200cخواهم &amp; co"
+    assert visible("a\u2066b") == "a<span class=unseen>⟨U+2066⟩</span>b"
+
+
+def test_every_data_set_here_has_its_terms() -> None:
+    assert set(load_licences()) == set(PARAMS.datasets)
