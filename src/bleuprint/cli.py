@@ -16,6 +16,7 @@ COMMANDS = (
     results.readme,
     results.deviations,
     results.verify,
+    results.explain,
     estimates.describe,
     estimates.cost,
     estimates.plan,

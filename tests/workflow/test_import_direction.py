@@ -8,7 +8,10 @@ from modules import ROOT, all_behind, foreign_imports, module_names, own_imports
 
 # From the bottom up; a module imports from the layers below its own and from nowhere else. A new module is added here.
 LAYERS = (
-    ("console", "curves", "database", "files", "hypertext", "legacy_score", "lines", "markdown", "mistakes", "process"),
+    (
+        "console", "curves", "database", "files", "hypertext", "legacy_score", "lines", "markdown", "mistakes",
+        "pointers", "process",
+    ),  # fmt: skip
     ("strict",),
     ("datasets", "licences"),
     ("params",),
@@ -39,11 +42,11 @@ LAYERS = (
     ("plans", "trial"),
     ("planning",),
     ("claims", "evidence", "statistics"),
-    ("comparisons",),
+    ("comparisons", "reckoning"),
     ("figures", "interactive", "lengths", "run_tables", "samples", "sections"),
     ("forensics", "run_facts"),
     ("report",),
-    ("page", "verify"),
+    ("explain", "page", "verify"),
     ("commands/arguments",),
     ("commands/estimates", "commands/project", "commands/results", "commands/stages"),
     ("commands",),
@@ -54,7 +57,7 @@ LAYERS = (
 WITHOUT_TORCH = (
     "compound_split", "hypotheses", "metrics", "scoring", "published", "claims", "curves", "evidence", "statistics",
     "comparisons", "markdown", "figures", "run_tables", "sections", "forensics", "report", "cost", "plans",
-    "inputs", "verify",
+    "inputs", "verify", "explain", "pointers", "reckoning",
     "hypertext", "interactive", "lengths", "licences", "page", "run_facts", "samples",
 )  # fmt: skip
 # A model is arithmetic.

@@ -12,6 +12,9 @@ OptionalTable = Annotated[
     str | None,
     typer.Argument(metavar="TABLE", help="A file of workflow/tables/, without .yaml; else the active one."),
 ]
+ClaimName = Annotated[
+    str, typer.Argument(metavar="CLAIM", help="An id of reference/claims.yaml, or a number of its row, such as 26.4.")
+]
 Engine = Annotated[Literal["ctranslate2"], typer.Option("--to", help="The engine that will read the model.")]
 Quantization = Annotated[Literal["none", "int8"], typer.Option(help="none: float32; int8: a quarter of the size.")]
 SourceTypes = Annotated[

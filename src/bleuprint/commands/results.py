@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from bleuprint.commands.arguments import OptionalTable
+from bleuprint.commands.arguments import ClaimName, OptionalTable
 from bleuprint.console import plain_errors
-from bleuprint.runs import CHECKSUMS, CORPORA, DOWNLOADS, RAW, REPORTS, RESULTS, WORK
+from bleuprint.runs import CHECKSUMS, CORPORA, DOWNLOADS, PACKAGE, RAW, REPORTS, RESULTS, WORK
 
 if TYPE_CHECKING:
     from bleuprint.inputs import Places
@@ -68,3 +68,32 @@ def verify(table: OptionalTable = None) -> None:
         typer.echo(summary(checked))
         if any(one.wrong for one in checked):
             raise typer.Exit(1)
+
+
+def explain(claim: ClaimName) -> None:
+    """Go from a number of the table back to what it was made of.
+
+    That is claim, rule and arithmetic of the verdict, result and signature, commands, parameters, code and hashes, in
+    the active table where that prints the claim, else in another one.
+
+    Example: python -m bleuprint explain revisit-mmt-2016-flickr
+    """
+    with plain_errors("starts again"):
+        from bleuprint.explain import Sources, all_claims, find_claim, judgements_of
+        from bleuprint.explain import explain as account_of
+        from bleuprint.graph import load_params, load_table
+        from bleuprint.published import CURVES_DIR
+
+        params, claims = load_params(), all_claims()
+        sources = Sources(RESULTS, PACKAGE, CURVES_DIR, RAW)
+        name = claim
+        if claim not in claims:
+            printed = [one for one in claims.values() if params.table in one.tables]
+            name = find_claim(
+                claim, [j for j, _ in judgements_of(printed, params.table, params.runs, sources).values()]
+            )
+        tables = claims[name].tables
+        table = params.table if params.table in tables else next(iter(tables))
+        runs = {run: params.run_named(run) for run in load_table(table).runs}
+        judgement, histories = judgements_of([claims[name]], table, runs, sources)[name]
+        typer.echo(account_of(judgement, histories, table, params, sources))
