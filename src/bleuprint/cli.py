@@ -17,6 +17,7 @@ COMMANDS = (
     results.deviations,
     results.verify,
     results.explain,
+    results.compare,
     estimates.describe,
     estimates.cost,
     estimates.plan,

@@ -36,7 +36,7 @@ SACREBLEU_OPTIONS = {
     "chrf": "-m chrf",
 }
 # The functions behind a measure, from the model's words to the number, as module.function.
-COUNTED_BY = {
+COUNTED_BY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(METRICS, ("search.search", "decoding.translate", "metrics.score_corpus", "scoring.score_test_set")),
     "bleu_compound_split": (
         "search.search",
@@ -194,7 +194,7 @@ def result_lines(
             value = value[key]
         yield f"result     {file}:{line_of(file, keys)}, key {'.'.join(keys)}: {value}"
         if claim.metric in METRICS and isinstance(claim, ValueClaim):
-            score = run.test_sets[claim.split][claim.metric]  # type: ignore[index]
+            score = run.test_sets[claim.split][claim.metric]
             yield f"interval   [{score.low}, {score.high}]"
             yield f"signature  {score.signature}"
     shown = measured_curve(judgement) if isinstance(judgement, CurveJudgement) else measured_value(judgement)

@@ -24,7 +24,9 @@ from bleuprint.runs import code_files
 from bleuprint.tokenizers import SPECIALS
 
 STAGES = ["download", "tokenize", "train", "average", "decode", "score", "report"]
-COMMANDS = [*STAGES, "use", "readme", "deviations", "verify", "explain", "describe", "cost", "plan", "export", "ui"]
+COMMANDS = [
+    *STAGES, "use", "readme", "deviations", "verify", "explain", "compare", "describe", "cost", "plan", "export", "ui",
+]  # fmt: skip
 HEAVY = {"torch", "mlflow", "spacy", "pydantic", "ruamel", "numpy", "pandas", "altair", "sacrebleu", "rich", "filelock"}
 # Runs the command line, then prints which of the modules named in the first argument it has imported.
 TELL_IMPORTS = """

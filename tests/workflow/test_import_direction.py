@@ -42,7 +42,7 @@ LAYERS = (
     ("plans", "trial"),
     ("planning",),
     ("claims", "evidence", "statistics"),
-    ("comparisons", "reckoning"),
+    ("comparisons", "reckoning", "significance"),
     ("figures", "interactive", "lengths", "run_tables", "samples", "sections"),
     ("forensics", "run_facts"),
     ("report",),
@@ -57,7 +57,7 @@ LAYERS = (
 WITHOUT_TORCH = (
     "compound_split", "hypotheses", "metrics", "scoring", "published", "claims", "curves", "evidence", "statistics",
     "comparisons", "markdown", "figures", "run_tables", "sections", "forensics", "report", "cost", "plans",
-    "inputs", "verify", "explain", "pointers", "reckoning",
+    "inputs", "verify", "explain", "pointers", "reckoning", "significance",
     "hypertext", "interactive", "lengths", "licences", "page", "run_facts", "samples",
 )  # fmt: skip
 # A model is arithmetic.

@@ -7,6 +7,10 @@ import typer
 DatasetName = Annotated[str, typer.Argument(metavar="DATASET", help="A key of `datasets` in params.yaml.")]
 CorpusName = Annotated[str, typer.Argument(metavar="CORPUS", help="A key of `corpora` in params.yaml.")]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="EXPERIMENT-SEED; EXPERIMENT is a key of `experiments`.")]
+RunNames = Annotated[list[str], typer.Argument(metavar="RUN RUN ...", help="Two runs or more, the baseline first.")]
+SentenceCount = Annotated[
+    int, typer.Option("--sentences", min=0, help="How many sentences that gain, and that lose, to show.")
+]
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="A file of workflow/tables/, without .yaml.")]
 OptionalTable = Annotated[
     str | None,

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from bleuprint.commands.arguments import ClaimName, OptionalTable
+from bleuprint.commands.arguments import ClaimName, OptionalTable, RunNames, SentenceCount
 from bleuprint.console import plain_errors
-from bleuprint.runs import CHECKSUMS, CORPORA, DOWNLOADS, PACKAGE, RAW, REPORTS, RESULTS, WORK
+from bleuprint.runs import CHECKSUMS, CORPORA, DOWNLOADS, PACKAGE, RAW, REPORTS, RESULTS, RUNS, WORK
 
 if TYPE_CHECKING:
     from bleuprint.inputs import Places
@@ -97,3 +97,41 @@ def explain(claim: ClaimName) -> None:
         runs = {run: params.run_named(run) for run in load_table(table).runs}
         judgement, histories = judgements_of([claims[name]], table, runs, sources)[name]
         typer.echo(account_of(judgement, histories, table, params, sources))
+
+
+def compare(runs: RunNames, sentences: SentenceCount = 3) -> None:
+    """Compare runs with the first one, by sacreBLEU's paired tests.
+
+    For each test set: scores, differences, and the p-values of paired bootstrap and of paired approximate
+    randomisation; then the sentences that differ most. Texts are read from runs/RUN/decode or, where that is not there,
+    from results/RUN.
+
+    Example: python -m bleuprint compare paper-1 tiny-1 --sentences 5
+    """
+    with plain_errors("starts again"):
+        from bleuprint.graph import load_params
+        from bleuprint.metrics import METRICS
+        from bleuprint.significance import (
+            HOW_TO_READ,
+            check_comparable,
+            fair_metrics,
+            paired_tests,
+            read_sources,
+            read_texts,
+            render_sentences,
+            render_tests,
+        )
+
+        params = load_params()
+        for test in check_comparable(runs, params):
+            tested = {}
+            for name in fair_metrics(runs, params):
+                texts = read_texts(runs, test, METRICS[name].suffix, params, places(), RUNS)
+                tested[name] = paired_tests(name, texts, params.scoring)
+            typer.echo(render_tests(test, tested, len(texts.references)) + "\n")
+            if sentences:
+                texts = read_texts(runs, test, "txt", params, places(), RUNS)
+                sources = read_sources(runs[0], test, params, places())
+                for other in range(1, len(runs)):
+                    typer.echo(render_sentences(texts, other, sources, sentences) + "\n")
+        typer.echo(HOW_TO_READ)
