@@ -9,9 +9,18 @@ from modules import ROOT, all_behind, foreign_imports, module_names, own_imports
 # From the bottom up; a module imports from the layers below its own and from nowhere else. A new module is added here.
 LAYERS = (
     (
-        "console", "curves", "database", "files", "hypertext", "legacy_score", "lines", "markdown", "mistakes",
-        "pointers", "process",
-    ),  # fmt: skip
+        "console",
+        "curves",
+        "database",
+        "files",
+        "hypertext",
+        "legacy_score",
+        "lines",
+        "markdown",
+        "mistakes",
+        "pointers",
+        "process",
+    ),
     ("strict",),
     ("datasets", "licences"),
     ("params",),
