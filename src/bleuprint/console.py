@@ -26,7 +26,7 @@ def plain_errors(again: str) -> Iterator[None]:
     log_to_stderr()
     try:
         yield
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         logger.debug("failed", exc_info=True)
         if os.environ.get("BLEUPRINT_DEBUG"):
             raise
@@ -38,8 +38,10 @@ def plain_errors(again: str) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def sentence(error: ValueError | OSError) -> str:
+def sentence(error: ValueError | OSError | RecursionError) -> str:
     """Return what went wrong; for a failure of the file system with the file's name in front."""
+    if isinstance(error, RecursionError):
+        return f"a file may be nested too deeply ({error})"
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
     files = " -> ".join(str(name) for name in (error.filename, error.filename2) if name is not None)

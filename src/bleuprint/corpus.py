@@ -30,6 +30,7 @@ MIRROR_VARIABLE = "BLEUPRINT_MIRROR"
 CONNECT_SECONDS = 15.0
 READ_SECONDS = 60.0  # for one chunk, not for the whole file: a slow mirror may take its time, a silent one may not
 CHUNK_BYTES = 1 << 16
+BYTE_ORDER_MARK = "\ufeff"  # no character of the text, though it would be one of its first word
 MAX_LINE_BYTES = 1 << 20  # no sentence is longer; without a limit a file without line ends would fill the memory
 
 Check = Callable[[Path], str | None]  # says what is wrong with a whole file; None where it is the right one
@@ -251,7 +252,8 @@ def lines_of(source: HasLines, label: Path | str) -> Iterator[bytes]:
 def write_plain(lines: Iterable[bytes], plain: Path, label: Path | str) -> Written:
     """Write lines as strict UTF-8 that ends in "\\n", with one "\\r" before it stripped and counted.
 
-    Nothing else is normalised. ValueError names the line of `label` that is not UTF-8.
+    A byte order mark in front of the first is left out. Nothing else is normalised. ValueError names the line of
+    `label` that is not UTF-8.
     """
     count = stripped = 0
     digest = hashlib.sha256()
@@ -259,6 +261,9 @@ def write_plain(lines: Iterable[bytes], plain: Path, label: Path | str) -> Writt
         for line in lines:
             count += 1
             text = decode(line.removesuffix(b"\n"), label, count)
+            if count == 1 and text.startswith(BYTE_ORDER_MARK):
+                log.warning("%s begins with a byte order mark, which is left out", label)
+                text = text.removeprefix(BYTE_ORDER_MARK)
             stripped += text.endswith("\r")
             line = text.removesuffix("\r").encode() + b"\n"
             digest.update(line)

@@ -14,8 +14,8 @@ from pydantic import ConfigDict
 from bleuprint.graph import Params
 from bleuprint.params import Experiment
 from bleuprint.provenance import describe_machine
-from bleuprint.scoring import Stopped, read_json
-from bleuprint.strict import Count, NonNegative, Strict, validate
+from bleuprint.scoring import Stopped
+from bleuprint.strict import Count, NonNegative, Strict, read_json, validate
 
 
 class Machine(Strict):

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from bleuprint.compound_split import PAIR, compound_split
 from bleuprint.params import Corpus, Scoring
@@ -16,6 +16,7 @@ from bleuprint.strict import Strict
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
+    from sacrebleu.metrics.chrf import CHRFScore
 
 MetricName = Literal["bleu_lc_tok", "bleu_13a_lc", "bleu_13a", "bleu_compound_split", "chrf"]
 DECIMALS = 6  # of a stored score: stable bytes, and rounded to two digits it still is what the command prints
@@ -96,7 +97,25 @@ def build_metric(name: MetricName) -> "Metric":
         case "bleu_compound_split":
             return BLEU(tokenize="none", smooth_method="none", force=True)  # -tok none --smooth-method none
         case "chrf":
-            return CHRF()  # -m chrf
+            return with_even_scores(CHRF())  # -m chrf
+
+
+def with_even_scores(metric: Any) -> "Metric":
+    """Let chrF score a resample without any common character as a float32 too, as it scores the others.
+
+    It gives a plain 0.0, and the mean of both kinds is a TypeError (sacreBLEU 2.6.0): a test set with hardly anything
+    right could not be scored. The mean of all others stays sacreBLEU's to the digit.
+    """
+    compute = metric._compute_score_from_stats
+
+    def even(counts: Any) -> "CHRFScore":
+        score = compute(counts)
+        if not isinstance(counts, list):  # of a resample
+            score.score = counts.dtype.type(score.score)
+        return score
+
+    metric._compute_score_from_stats = even
+    return metric
 
 
 def score_corpus(metric: "Metric", hypotheses: list[str], references: list[str], scoring: Scoring) -> Score:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bleuprint.files import sha256_of
+from bleuprint.lines import read_lines
 
 LIBRARIES = (
     "bleuprint", "torch", "numpy", "safetensors", "tokenizers", "sacremoses", "spacy", "sacrebleu", "dvc", "snakemake",
@@ -116,7 +117,7 @@ def summarise_training(metrics: Path) -> dict[str, float | None] | None:
     """
     if not metrics.exists():
         return None
-    rows = [parse_line(line, metrics) for line in metrics.read_text(encoding="utf-8").splitlines()]
+    rows = [parse_line(line, metrics) for line in read_lines(metrics)]
     seconds = [row["seconds"] for row in rows if "seconds" in row]
     speeds = [row["tokens_per_second"] for row in rows if "tokens_per_second" in row]
     return {
@@ -125,9 +126,12 @@ def summarise_training(metrics: Path) -> dict[str, float | None] | None:
     }
 
 
-def parse_line(line: str, path: Path) -> dict[str, Any]:
-    """Return one JSON line of `path`; ValueError shows a line that is none."""
+def parse_line(line: str, path: Path) -> dict[str, float]:
+    """Return the numbers by name in one JSON line of `path`; ValueError shows a line that is none."""
     try:
-        return json.loads(line)
-    except json.JSONDecodeError:
+        row = json.loads(line)
+    except (json.JSONDecodeError, RecursionError):
         raise ValueError(f"{path} holds a line that is not JSON: {line[:80]!r}") from None
+    if not isinstance(row, dict) or not all(isinstance(value, int | float) for value in row.values()):
+        raise ValueError(f"{path} holds a line that is no numbers by name: {line[:80]!r}")
+    return row

@@ -31,7 +31,7 @@ from bleuprint.metrics import (
 )
 from bleuprint.params import Corpus, Scoring, Splits
 from bleuprint.provenance import collect, hash_files
-from bleuprint.strict import NonNegative, Strict, validate
+from bleuprint.strict import NonNegative, Strict, read_json, validate
 
 Stopped = Literal["max_steps", "patience", "diverged"]  # why a training is over
 
@@ -186,6 +186,8 @@ def read_paired(hypothesis_file: Path, reference_file: Path) -> tuple[list[str],
         raise ValueError(f"{hypothesis_file} has {len(hypotheses)} lines and {reference_file} has {len(references)}")
     if not references:
         raise ValueError(f"{hypothesis_file} and {reference_file} are empty: there is nothing to score")
+    if not any(line.strip() for line in references):
+        raise ValueError(f"{reference_file} holds no text: there is nothing to score")
     return hypotheses, references
 
 
@@ -244,19 +246,6 @@ def count_parameters(weights: Path) -> int:
             return sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)
     except SafetensorError as error:
         raise ValueError(f"{weights} is not a safetensors file: {error}") from None
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file; ValueError names a file that is missing or is none."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(f"{path} is missing") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise ValueError(f"{path} holds no JSON object")
-    return data
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:

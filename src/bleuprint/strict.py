@@ -4,8 +4,9 @@ Nothing is guessed: "200" is no number, yes is no boolean, an unknown key is an 
 ruamel, because `dvc exp run -S` writes 1e-05, which a YAML 1.1 reader takes for a string.
 """
 
+import json
 from pathlib import Path, PurePosixPath
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from ruamel.yaml import YAML
@@ -59,6 +60,19 @@ def read_yaml(path: Path) -> dict:
         raise ValueError(f"{path} is not valid YAML: {' '.join(words)}") from None
     if not isinstance(data, dict):
         raise ValueError(f"{path} holds no mapping")
+    return data
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; ValueError names a file that is missing or is none."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise ValueError(f"{path} holds no JSON object")
     return data
 
 

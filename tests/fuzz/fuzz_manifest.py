@@ -9,8 +9,8 @@ from harness import fuzz, scratch
 with atheris.instrument_imports(include=["bleuprint"]):
     from bleuprint.checkpoint import load_weights
     from bleuprint.provenance import summarise_training
-    from bleuprint.scoring import TrainSummary, count_parameters, read_epochs, read_json, read_result
-    from bleuprint.strict import validate
+    from bleuprint.scoring import TrainSummary, count_parameters, read_epochs, read_result
+    from bleuprint.strict import read_json, validate
     from bleuprint.tokenizers import load_tokenizer
     from bleuprint.training import vocabulary_sizes
 
@@ -79,7 +79,8 @@ SEEDS = (
     b"\1" + json.dumps({"vocabulary": {"source": 5, "target": 6}}).encode(),
     b"\2" + json.dumps(WORDS | {"source_types": [*TYPES, "a"], "target_types": [*TYPES, "b"]}).encode(),
     b"\2" + json.dumps(BPE | {"types": [*TYPES, "a", "b", "ab"], "learned_merges": ["a b"]}).encode(),
-    b"\2" + json.dumps({"kind": "basic", "source": "en", "target": "de", "source_types": [], "target_types": []}).encode(),
+    b"\2"
+    + json.dumps({"kind": "basic", "source": "en", "target": "de", "source_types": [], "target_types": []}).encode(),
     b"\3" + json.dumps(SUMMARY).encode(),
     b"\4" + json.dumps({**SUMMARY, "run": "a-1", "test_sets": {}, "data": {}}).encode(),
     b"\5step,epoch,validation_loss\n5,1,2.5\n",

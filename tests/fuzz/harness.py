@@ -1,8 +1,8 @@
 """What the fuzzers share: mutated bytes go in, and nothing but a sentence may come out.
 
 `make fuzz` installs atheris, which is no part of the environment, and runs each for a part of FUZZ_SECONDS; one alone:
-python tests/fuzz/fuzz_params.py work/fuzz/params -max_total_time=60 (libFuzzer's options). A crash leaves its bytes in a
-file `crash-…`, and the same command with that file behind it runs them again.
+python tests/fuzz/fuzz_params.py work/fuzz/params -max_total_time=60 (libFuzzer's options). A crash leaves its bytes in
+a file `crash-…`, and the same command with that file instead of the folder runs them again.
 """
 
 import sys
@@ -15,7 +15,7 @@ import atheris
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "work/faults.jsonl"
 MEMORY = Path("/dev/shm")  # files of a few bytes, thousands a second: not on a disk
-RECORD_EVERY = 1000  # executions: libFuzzer ends the process without a word to Python
+RECORD_EVERY = 50  # executions: libFuzzer ends the process without a word to Python
 
 
 def fuzz(what: str, read: Callable[[bytes], object], seeds: Iterable[bytes]) -> None:
@@ -43,8 +43,12 @@ def fuzz(what: str, read: Callable[[bytes], object], seeds: Iterable[bytes]) -> 
 
 
 def check(error: Exception) -> None:
-    """Raise an error again unless it is one that a user is shown as a sentence: ValueError itself, or an OSError."""
-    if not (type(error) is ValueError or isinstance(error, OSError)) or not str(error).strip():
+    """Raise an error again unless console.py shows it as a sentence that was written for it.
+
+    Subclasses of ValueError, such as UnicodeDecodeError, name neither file nor line.
+    """
+    told = type(error) is ValueError or isinstance(error, OSError | RecursionError)
+    if not told or not str(error).strip():
         raise error
 
 

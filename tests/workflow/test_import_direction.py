@@ -38,7 +38,7 @@ LAYERS = (
         "tables",
     ),
     ("archives", "cleaning", "compound_split", "origin", "tokenizers", "toy"),
-    ("learning",),
+    ("inspection", "learning"),
     ("tokenizing",),
     ("models/dropout", "models/uncached"),
     ("models/*",),

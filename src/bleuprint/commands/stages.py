@@ -47,6 +47,7 @@ def tokenize(corpus: CorpusName) -> None:
     """
     with plain_errors("starts again"):
         from bleuprint.graph import load_params
+        from bleuprint.inspection import inspect_ids, inspect_text
         from bleuprint.strict import choose
         from bleuprint.tokenizing import build_corpus
 
@@ -54,7 +55,10 @@ def tokenize(corpus: CorpusName) -> None:
         choose("corpus", corpus, params.corpora)
         start_log("tokenize", corpus)
         spec = params.corpora[corpus]
-        build_corpus(spec, params.datasets[spec.dataset].splits, RAW / spec.dataset, CORPORA / corpus)
+        splits = params.datasets[spec.dataset].splits
+        inspect_text(spec, splits, RAW / spec.dataset)
+        build_corpus(spec, splits, RAW / spec.dataset, CORPORA / corpus)
+        inspect_ids(CORPORA / corpus, splits)
         wrote(CORPORA / corpus)
 
 
@@ -78,6 +82,7 @@ def train(run: RunName) -> None:
         prepare()
         from bleuprint.device import find_device
         from bleuprint.distributed import find_place, joined
+        from bleuprint.inspection import check_lengths
         from bleuprint.training import fingerprint, train_run, work_directory
 
         place = find_place(os.environ)
@@ -87,6 +92,7 @@ def train(run: RunName) -> None:
             only_errors()
         with joined(place, find_device(params.machine)):
             recipe = recipe_of(params, run)
+            check_lengths(recipe.corpus, recipe.splits, recipe.model.max_positions, recipe.train.batches)
             began_with = fingerprint(recipe), recipe.train
             work, out = work_directory(WORK / "train", run, recipe), RUNS / run / "train"
             if place.rank > 0:
