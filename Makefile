@@ -56,6 +56,7 @@ test-slurm: $(STAMP)  ## the toy table on a Slurm of one node, as root: installs
 	BLEUPRINT_TEST_SLURM=1 python -m pytest tests/cluster
 
 repro: $(STAMP)  ## the active table by DVC (BLEUPRINT_MIRROR=file:///… where there is no internet)
+	@python -m bleuprint check
 	dvc repro
 	@# Snakemake remembers nothing of what DVC ran: without this it would plan by file times and miss changed parameters.
 	snakemake --touch --forceall --quiet all

@@ -12,6 +12,7 @@ COMMANDS = (
     stages.decode,
     stages.score,
     stages.report,
+    project.check,
     project.use,
     results.readme,
     results.deviations,

@@ -25,7 +25,7 @@ from bleuprint.tokenizers import SPECIALS
 
 STAGES = ["download", "tokenize", "train", "average", "decode", "score", "report"]
 COMMANDS = [
-    *STAGES, "use", "readme", "deviations", "verify", "explain", "compare", "describe", "cost", "plan", "export", "ui",
+    *STAGES, "check", "use", "readme", "deviations", "verify", "explain", "compare", "describe", "cost", "plan", "export", "ui",
 ]  # fmt: skip
 HEAVY = {"torch", "mlflow", "spacy", "pydantic", "ruamel", "numpy", "pandas", "altair", "sacrebleu", "rich", "filelock"}
 # Runs the command line, then prints which of the modules named in the first argument it has imported.

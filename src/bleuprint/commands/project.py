@@ -20,6 +20,19 @@ def use(table: TableName) -> None:
         typer.echo(f"params.yaml: {table} is the active table" + ("" if use(table) else ", as before"))
 
 
+def check() -> None:
+    """Check params.yaml, and say nothing where it is right.
+
+    `make repro` does so first: DVC pastes names into commands, so that a name must not be one before DVC reads it.
+
+    Example: python -m bleuprint check
+    """
+    with plain_errors("starts again"):
+        from bleuprint.graph import load_params
+
+        load_params()
+
+
 def export(run: RunName, to: Engine, quantization: Quantization = "none") -> None:
     """Write a run's averaged weights in another engine's format.
 
