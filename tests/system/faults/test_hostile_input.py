@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from reliability import Record
 
 from bleuprint import corpus, ui
 from bleuprint.checkpoint import load_state, load_weights, save_state
@@ -25,6 +24,7 @@ from bleuprint.graph import load_params
 from bleuprint.markdown import code, escape, markdown_table
 from bleuprint.mistakes import suggest
 from bleuprint.strict import read_yaml
+from reliability import Record
 
 ROOT = Path(__file__).parents[3]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
