@@ -27,6 +27,6 @@ def code(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Return text on one line, in which characters that show nothing, or turn others round, are named: ‹U+202E›."""
+    """Return text on one line, in which characters that show nothing, or turn others round, are named: ⟨U+202E⟩."""
     line = " ".join(text.split())
-    return "".join(character if character.isprintable() else f"‹U+{ord(character):04X}›" for character in line)
+    return "".join(character if character.isprintable() else f"⟨U+{ord(character):04X}⟩" for character in line)
