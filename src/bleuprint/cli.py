@@ -2,7 +2,7 @@
 
 import typer
 
-from bleuprint.commands import estimates, project, results, stages
+from bleuprint.commands import estimates, project, results, stages, translation
 
 COMMANDS = (
     stages.download,
@@ -14,6 +14,7 @@ COMMANDS = (
     stages.report,
     project.check,
     project.use,
+    project.new_experiment,
     results.readme,
     results.deviations,
     results.verify,
@@ -22,6 +23,7 @@ COMMANDS = (
     estimates.describe,
     estimates.cost,
     estimates.plan,
+    translation.translate,
     project.export,
     project.ui,
 )

@@ -1,8 +1,9 @@
-"""The data sets of params.yaml, as strict, frozen models: mirrored files, archives, and the toy grammar."""
+"""The data sets of params.yaml, as strict, frozen models: files of mirrors, archives, any texts, the toy grammar."""
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from bleuprint.strict import Count, Md5, MirrorUrl, Name, RelativePath, Seed, Sha256, Strict, choose
 
@@ -72,6 +73,67 @@ class ArchivesDataset(Strict):
         return self
 
 
+Place = Annotated[str, Field(min_length=1), AfterValidator(lambda place: check_place(place))]
+
+
+def check_place(place: str) -> str:
+    """Return where files lie: a folder or a URL that can be read; ValueError on any other URL."""
+    if "://" in place and not re.match(r"(https?|file)://.", place):
+        raise ValueError(f"{place!r} is neither a folder nor a URL that begins with https://, http:// or file://")
+    return place
+
+
+class TextFile(Strict):
+    """A file below a place, packed by gzip where its path ends in .gz.
+
+    `sha256` is that of the file as it lies there; where it is null, the first download records it.
+    """
+
+    path: RelativePath
+    sha256: Sha256 | None
+
+
+class HeldOut(Strict):
+    """How many pairs of the train split become each other split; `seed` decides which."""
+
+    seed: Seed
+    pairs: dict[Name, Count]
+
+
+class TextsDataset(Strict):
+    """Parallel text files, of this machine or of the web, in any languages.
+
+    `places` are tried in order: folders, seen from the project's root or absolute, and URLs. With `held_out` there are
+    files of the train split alone, and the other splits are taken out of it.
+    """
+
+    kind: Literal["texts"]
+    places: Annotated[tuple[Place, ...], Field(min_length=1)]
+    splits: Splits
+    held_out: HeldOut | None
+    files: Annotated[dict[Name, TextFile], Field(min_length=1)]
+
+    @property
+    def module(self) -> str:
+        """Name of the module of bleuprint that makes this data set."""
+        return "texts"
+
+    @model_validator(mode="after")
+    def check_held_out(self) -> "TextsDataset":
+        if self.held_out is None:
+            return self
+        others = (self.splits.validation, *self.splits.tests)
+        if set(self.held_out.pairs) != set(others):
+            raise ValueError(f"held_out.pairs must name exactly the splits {', '.join(others)}")
+        for name in self.files:
+            if not name.startswith(f"{self.splits.train}."):
+                raise ValueError(
+                    f"files.{name}: with held_out all files are of the split {self.splits.train}, and their names "
+                    f"begin with {self.splits.train} and a dot"
+                )
+        return self
+
+
 class GeneratedDataset(Strict):
     """Sentence pairs drawn from the project's own grammar."""
 
@@ -92,4 +154,4 @@ class GeneratedDataset(Strict):
         return self
 
 
-Dataset = Annotated[MirroredDataset | ArchivesDataset | GeneratedDataset, Field(discriminator="kind")]
+Dataset = Annotated[MirroredDataset | ArchivesDataset | TextsDataset | GeneratedDataset, Field(discriminator="kind")]

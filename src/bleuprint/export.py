@@ -5,6 +5,7 @@ model reads and writes tokens: the tokenizer's types. It adds the source marks i
 made, and starts from BOS.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,12 +17,13 @@ from ctranslate2.specs.model_spec import index_spec
 
 from bleuprint.checkpoint import weights_of
 from bleuprint.decoding import load_model
-from bleuprint.files import atomic_directory
+from bleuprint.files import atomic_directory, sha256_of
 from bleuprint.models.transformer import Transformer
 from bleuprint.params import TransformerModel
 from bleuprint.tokenizers import BOS, EOS, SPECIALS, UNK, Learned, LearnedBpe, Marks, Side, load_tokenizer
 
 Quantization = Literal["none", "int8"]
+MADE_FROM = "made_from.json"  # beside the model: what it is of, for translate
 
 # Our names and CTranslate2's. What is tied stands once here and is copied in `build_spec`.
 PLACES = {
@@ -72,6 +74,12 @@ def export_run(
     spec.optimize(quantization=None if quantization == "none" else quantization)
     with atomic_directory(out) as directory:
         spec.save(str(directory))
+        made_from = {
+            "weights": sha256_of(weights),
+            "tokenizer": sha256_of(corpus_dir / "tokenizer.json"),
+            "quantization": quantization,
+        }
+        (directory / MADE_FROM).write_text(json.dumps(made_from, indent=2) + "\n", encoding="utf-8")
 
 
 def types_of(tokenizer: Learned) -> dict[Side, list[str]]:

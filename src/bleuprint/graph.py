@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from bleuprint.datasets import Dataset
 from bleuprint.mistakes import suggest
+from bleuprint.overrides import get_overrides, overridden
 from bleuprint.params import AnyExperiment, Corpus, Experiment, Machine, Reuse, Scoring, check_kept
 from bleuprint.strict import Key, Name, Seed, Strict, choose, read_yaml, validate
 
@@ -195,8 +196,8 @@ class Params(Strict):
 
 
 def load_params(path: Path = PARAMS_FILE) -> Params:
-    """Read params.yaml; ValueError names file, key, value and the valid choices."""
-    return validate(Params, read_yaml(path), path)
+    """Read params.yaml and what is set in its place; ValueError names file, key, value and the valid choices."""
+    return validate(Params, overridden(read_yaml(path), get_overrides()), path)
 
 
 def load_table(name: str, directory: Path = TABLES_DIR) -> Table:

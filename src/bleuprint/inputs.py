@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bleuprint.datasets import ArchivesDataset, Dataset, MirroredDataset
+from bleuprint.datasets import ArchivesDataset, Dataset, MirroredDataset, TextsDataset
 from bleuprint.files import sha256_of
 from bleuprint.graph import Params
 
@@ -31,12 +31,14 @@ def make_dataset(spec: Dataset, out: Path, cache: Path, record: Path) -> None:
 
     `cache` keeps what was fetched, `record` the checksums of archives that publish none. ValueError where it cannot be.
     """
-    from bleuprint import archives, corpus, toy
+    from bleuprint import archives, corpus, texts, toy
 
     if isinstance(spec, MirroredDataset):
         corpus.download(spec, out, cache, corpus.mirrors_in_order(spec, os.environ))
     elif isinstance(spec, ArchivesDataset):
         archives.download(spec, out, cache, record, corpus.mirrors_in_order(spec, os.environ))
+    elif isinstance(spec, TextsDataset):
+        texts.download(spec, out, cache, record, texts.places_in_order(spec, os.environ))
     else:
         toy.generate(spec, out)
 

@@ -4,9 +4,10 @@ Nothing of it has a default: every number stands once, in params.yaml. Data sets
 is graph.py's.
 """
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from bleuprint.datasets import Splits as Splits  # for all that are given a data set's splits beside a section
 from bleuprint.strict import Count, Flag, Key, Name, NonNegative, Positive, Probability, Seed, Strict
@@ -61,6 +62,10 @@ class Cleaning(Strict):
     max_tokens: Count
 
 
+# Of languages that are written without spaces neither Moses' rules nor sacreBLEU's 13a find the words.
+WITHOUT_SPACES = ("zh", "ja", "th", "lo", "km", "my", "bo")
+
+
 class Corpus(Strict):
     dataset: Key
     source: Name
@@ -68,6 +73,16 @@ class Corpus(Strict):
     source_marks: Literal["both", "end", "none"]
     cleaning: Cleaning | None
     tokenizer: Tokenizer
+
+    @field_validator("target")
+    @classmethod
+    def check_target(cls, target: str) -> str:
+        if re.split("[-_.]", target.lower())[0] in WITHOUT_SPACES:
+            raise ValueError(
+                f"{target!r} is written without spaces between words: no score here would mean anything, for neither "
+                "Moses' rules nor sacreBLEU's 13a split it"
+            )
+        return target
 
     @property
     def cased(self) -> bool:

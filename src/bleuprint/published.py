@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from bleuprint.metrics import METRICS
 from bleuprint.params import Splits
 from bleuprint.strict import Count, Name, NonNegative, Positive, RelativePath, Strict, choose, read_yaml, validate
 
 CLAIMS_FILE = Path(__file__).parent / "reference" / "claims.yaml"
+OWN_CLAIMS_FILE = Path("workflow/claims.yaml")  # of a project's own tables, in the same form
 CURVES_DIR = Path(__file__).parent / "reference" / "curves"
 
 
@@ -150,9 +151,9 @@ Claim = Annotated[AnyClaim, Field(discriminator="kind")]
 
 
 class Claims(Strict):
-    """The whole of reference/claims.yaml."""
+    """The whole of a file of claims; null, a key with nothing behind it, is none."""
 
-    claims: tuple[Claim, ...]
+    claims: Annotated[tuple[Claim, ...], BeforeValidator(lambda claims: () if claims is None else claims)]
 
     @model_validator(mode="after")
     def check_ids(self) -> "Claims":
@@ -163,9 +164,16 @@ class Claims(Strict):
         return self
 
 
-def load_claims(table: str, path: Path = CLAIMS_FILE) -> tuple[AnyClaim, ...]:
-    """Return the claims that `table` prints, in the file's order; ValueError names claim, key and value at fault."""
-    return tuple(claim for claim in validate(Claims, read_yaml(path), path).claims if table in claim.tables)
+def load_claims(table: str, path: Path = CLAIMS_FILE, own: Path = OWN_CLAIMS_FILE) -> tuple[AnyClaim, ...]:
+    """Return the claims that `table` prints, in the order of the file, then those of the project's own file.
+
+    ValueError names file, claim, key and value at fault; a project may have no file of its own.
+    """
+    published = validate(Claims, read_yaml(path), path).claims
+    added = validate(Claims, read_yaml(own), own).claims if own.exists() else ()
+    if double := {claim.id for claim in published} & {claim.id for claim in added}:
+        raise ValueError(f"{own}: claims with an id of {path.name}: {', '.join(sorted(double))}")
+    return tuple(claim for claim in (*published, *added) if table in claim.tables)
 
 
 def experiments_of(claim: AnyClaim) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.nodes import MappingNode
+from ruamel.yaml.representer import RoundTripRepresenter
 
 from bleuprint.files import write_text
 from bleuprint.graph import PARAMS_FILE, TABLES_DIR, Params, Table, load_table
@@ -50,15 +51,7 @@ def active_section(name: str, table: Table, data: dict, params_file: Path) -> di
 
 def replace_blocks(text: str, blocks: dict[str, Any], path: Path) -> str:
     """Return `text` with the values of some top-level keys replaced; ValueError where a key is missing."""
-    yaml = YAML(typ="safe", pure=True)
-    document = yaml.compose(text)
-    assert isinstance(document, MappingNode), "read_yaml has refused the file"
-    # A block's own end lies behind the comments that follow it: what counts is the end of its last visible token.
-    ends = [token.end_mark.index for token in yaml.scan(text) if token.end_mark.index > token.start_mark.index]
-    places = {
-        key.value: (key.start_mark.index, max(end for end in ends if end <= value.end_mark.index))
-        for key, value in document.value
-    }
+    places = ends_of_sections(text)
     for key in blocks:
         if key not in places:
             raise ValueError(f"{path}: {key} is missing")
@@ -68,13 +61,38 @@ def replace_blocks(text: str, blocks: dict[str, Any], path: Path) -> str:
     return text
 
 
+def ends_of_sections(text: str) -> dict[str, tuple[int, int]]:
+    """Return where each top-level key of a YAML mapping begins, and where the last visible token of its value ends."""
+    yaml = YAML(typ="safe", pure=True)
+    document = yaml.compose(text)
+    assert isinstance(document, MappingNode), "read_yaml has refused the file"
+    # A block's own end lies behind the comments that follow it: what counts is the end of its last visible token.
+    ends = [token.end_mark.index for token in yaml.scan(text) if token.end_mark.index > token.start_mark.index]
+    return {
+        key.value: (key.start_mark.index, max(end for end in ends if end <= value.end_mark.index))
+        for key, value in document.value
+    }
+
+
+class Plain(RoundTripRepresenter):
+    """Writes null as a word: ruamel's own leaves nothing behind the colon."""
+
+
+Plain.add_representer(type(None), lambda self, _: self.represent_scalar("tag:yaml.org,2002:null", "null"))
+
+
+def dump(value: Any, default_flow_style: bool | None = False) -> str:
+    """Return a mapping as YAML, without breaking lines."""
+    yaml, stream = YAML(), io.StringIO()
+    yaml.Representer = Plain
+    yaml.default_flow_style = default_flow_style
+    yaml.width = 10_000
+    yaml.dump(value, stream)
+    return stream.getvalue()
+
+
 def render(block: dict[str, Any]) -> str:
     """Return one key and its value as YAML: mappings of scalars on one line, all others one key a line."""
-    yaml = YAML()
-    yaml.default_flow_style = None
-    yaml.width = 10_000
     outer = CommentedMap(block)
     outer.fa.set_block_style()
-    stream = io.StringIO()
-    yaml.dump(outer, stream)
-    return stream.getvalue().removesuffix("\n")
+    return dump(outer, default_flow_style=None).removesuffix("\n")

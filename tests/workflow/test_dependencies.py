@@ -4,6 +4,7 @@ import pytest
 from graphs import Graph, copy_project, dvc_graph
 from modules import ROOT, all_behind
 
+from bleuprint.new_experiment import Wish, add_experiment
 from bleuprint.runs import CODE, TRAIN_CODE
 from bleuprint.tables import use
 
@@ -26,6 +27,7 @@ NEVER = {
     "checksums": "whether an archive is the right one, not what is in it",
     "strict": "how parameters are read, not which",
     "mistakes": "words of an error",
+    "overrides": "what it sets stands in the stage's params",
     "files": "how bytes come to the disk, not which",
     "device": "the stage's params name it",
     "models": "finds a model's file by name",
@@ -58,11 +60,12 @@ TABLE = "title: Models that decode uncached\nruns: [published-1, pitau-1]\n"
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    """Return the graphs of four tables in one: data sets and models of all kinds."""
+    """Return the graphs of five tables in one: data sets and models of all kinds."""
     project = copy_project(tmp_path_factory.mktemp("project"))
     (project / "workflow/tables/uncached.yaml").write_text(TABLE)
     found: dict = {}
-    for table in ("demo", "default", "uncached", "wmt14"):
+    add_experiment(Wish("french", "tiny", None, "fr", None, None), project)
+    for table in ("demo", "default", "uncached", "wmt14", "french"):
         use(table, project / "params.yaml", project / "workflow/tables")
         found |= dvc_graph(project)
     return found
@@ -80,6 +83,7 @@ def code_of(graph: Graph, stage: str) -> set[str]:
         ("download@toy", "toy", ""),
         ("download@multi30k", "corpus", ""),
         ("download@wmt14", "archives", ""),
+        ("download@multi30k-fr", "texts", ""),
         ("tokenize@wmt14-bpe", "", ""),
         ("tokenize@toy-words", "", ""),
         ("tokenize@multi30k-bpe", "", ""),

@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 from bleuprint.graph import load_params
+from bleuprint.overrides import set_overrides
 
+set_overrides(config)  # of `--config` or `--configfile`: the jobs read params.yaml through it
 PARAMS = load_params()
 
 shell.prefix("export BLEUPRINT_ORCHESTRATOR=snakemake; ")  # for the tags in MLflow; DVC says so of its own
@@ -103,9 +105,12 @@ def record_finished_jobs_in_dvc():
 
     A blanket `dvc commit -f` after a partial target would record old outputs under new parameters; so would any commit
     after an edit of parameters or code while jobs ran, for DVC reads them now. `--touch` runs no job: it follows a `dvc
-    repro`.
+    repro`. What --config set does not stand in params.yaml, where DVC would look for it.
     """
     if workflow.touch:
+        return
+    if config:
+        print("--config set parameters for this call: DVC is told nothing and will run its stages", file=sys.stderr)
         return
     if changed_meanwhile():
         print(

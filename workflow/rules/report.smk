@@ -39,7 +39,7 @@ rule report:
             "sections",
             "statistics",
         ),
-        claims="src/bleuprint/reference/claims.yaml",
+        claims=["src/bleuprint/reference/claims.yaml", "workflow/claims.yaml"],
         deviations="reports/deviations.json",
         evidence="src/bleuprint/reference/evidence.yaml",
         licences="src/bleuprint/reference/licences.yaml",

@@ -1,5 +1,6 @@
 """What the commands take, as typer wants it said."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -30,3 +31,24 @@ TargetTypes = Annotated[
 TrialSeconds = Annotated[float, typer.Option("--seconds", min=0.0, help="Of updates, over all kinds of training.")]
 SavePlan = Annotated[bool, typer.Option("--save", help="Keep it in reference/plans.json, for the report to tell.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1.")]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="Of the experiment and of its table.")]
+FromExperiment = Annotated[str, typer.Option("--from", metavar="EXPERIMENT", help="The one that is copied.")]
+SourceLanguage = Annotated[str | None, typer.Option("--src", metavar="LANGUAGE", help="A code such as en or fr.")]
+TargetLanguage = Annotated[str | None, typer.Option("--tgt", metavar="LANGUAGE", help="A code such as de or cs.")]
+DataName = Annotated[str | None, typer.Option("--data", metavar="DATASET", help="A key of `datasets`, to choose one.")]
+SourceText = Annotated[
+    Path | None, typer.Option("--src-text", metavar="FILE", help="Your sentences in --src, one a line; or .gz.")
+]
+TargetText = Annotated[
+    Path | None, typer.Option("--tgt-text", metavar="FILE", help="Their translations into --tgt, line by line.")
+]
+TextFiles = Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="Text, one sentence a line; else stdin.")]
+OutPath = Annotated[Path | None, typer.Option("--out", metavar="PATH", help="A file for one FILE, a folder for more.")]
+Interactive = Annotated[bool, typer.Option("--interactive", help="Answer line after line, until Ctrl-D.")]
+NBest = Annotated[int, typer.Option("--nbest", min=1, max=100, help="Translations of each sentence, best first.")]
+BeamSize = Annotated[int | None, typer.Option("--beam", min=1, max=100, help="Of the search; else the experiment's.")]
+WithScores = Annotated[bool, typer.Option("--scores", help="Write score TAB text.")]
+TranslationEngine = Annotated[
+    Literal["auto", "torch", "ctranslate2"],
+    typer.Option("--engine", help="auto: CTranslate2 where the run is exported to it as it is now, else torch."),
+]

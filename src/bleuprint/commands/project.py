@@ -1,8 +1,21 @@
-"""Commands around the graph: which table is built, where its runs are seen, what else can read its models."""
+"""Commands around the graph: which table is built, what is added, where runs are seen, what else reads the models."""
 
 import typer
 
-from bleuprint.commands.arguments import Engine, Port, Quantization, RunName, TableName
+from bleuprint.commands.arguments import (
+    DataName,
+    Engine,
+    FromExperiment,
+    NewName,
+    Port,
+    Quantization,
+    RunName,
+    SourceLanguage,
+    SourceText,
+    TableName,
+    TargetLanguage,
+    TargetText,
+)
 from bleuprint.console import plain_errors, start_log, wrote
 from bleuprint.runs import CORPORA, RUNS
 
@@ -31,6 +44,37 @@ def check() -> None:
         from bleuprint.graph import load_params
 
         load_params()
+
+
+def new_experiment(
+    name: NewName,
+    of: FromExperiment,
+    src: SourceLanguage = None,
+    tgt: TargetLanguage = None,
+    data: DataName = None,
+    src_text: SourceText = None,
+    tgt_text: TargetText = None,
+) -> None:
+    """Add an experiment to params.yaml, a copy of another one.
+
+    It has a table of its own, workflow/tables/NAME.yaml, and a stub in workflow/claims.yaml.
+
+    With --src or --tgt it is of other languages, with --src-text and --tgt-text of two parallel files of your own: a
+    tenth of their pairs each, 1,000 at most, is taken out for validation and for the test.
+
+    Example: python -m bleuprint new-experiment tiny-fr --from tiny --src en --tgt fr
+
+    Of your own: python -m bleuprint new-experiment mine --from tiny --src en --tgt nl --src-text my.en --tgt-text my.nl
+    """
+    with plain_errors("starts again"):
+        from bleuprint.new_experiment import Wish, add_experiment
+
+        if (src_text is None) != (tgt_text is None) or (src_text and not (src and tgt)):
+            raise ValueError("--src-text and --tgt-text go together, with --src and --tgt: their languages")
+        texts = (src_text, tgt_text) if src_text and tgt_text else None
+        for path in add_experiment(Wish(name, of, src, tgt, data, texts)):
+            wrote(path)
+        typer.echo(f"Next: python -m bleuprint use {name} && dvc repro")
 
 
 def export(run: RunName, to: Engine, quantization: Quantization = "none") -> None:

@@ -100,7 +100,7 @@ def explain(claim: ClaimName) -> None:
 
 
 def compare(runs: RunNames, sentences: SentenceCount = 3) -> None:
-    """Compare runs with the first one, by sacreBLEU's paired tests.
+    """Compare runs with the first, by sacreBLEU's paired tests.
 
     For each test set: scores, differences, and the p-values of paired bootstrap and of paired approximate
     randomisation; then the sentences that differ most. Texts are read from runs/RUN/decode or, where that is not there,

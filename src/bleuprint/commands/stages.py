@@ -41,7 +41,7 @@ def download(dataset: DatasetName) -> None:
 
 
 def tokenize(corpus: CorpusName) -> None:
-    """Learn the tokenizer of a corpus and store sentences as ids.
+    """Learn a corpus' tokenizer and store sentences as ids.
 
     Example: python -m bleuprint tokenize multi30k-bpe
     """
@@ -128,7 +128,7 @@ def average(run: RunName) -> None:
 
 
 def decode(run: RunName) -> None:
-    """Translate the test sets, and predict the words of validation.
+    """Translate the test sets, and predict validation's words.
 
     With the averaged weights of a run; what is predicted of the validation split is all that the legacy score looks at.
 

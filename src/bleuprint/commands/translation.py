@@ -1,0 +1,136 @@
+"""The command that translates what a user has."""
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Literal
+
+import typer
+
+from bleuprint.commands.arguments import (
+    BeamSize,
+    Interactive,
+    NBest,
+    OutPath,
+    RunName,
+    TextFiles,
+    TranslationEngine,
+    WithScores,
+)
+from bleuprint.console import plain_errors, wrote
+from bleuprint.runs import CORPORA, RUNS
+
+if TYPE_CHECKING:
+    from bleuprint.translating import Translator
+
+logger = logging.getLogger(__name__)
+
+
+def translate(
+    run: RunName,
+    files: TextFiles = None,
+    out: OutPath = None,
+    interactive: Interactive = False,
+    nbest: NBest = 1,
+    beam: BeamSize = None,
+    scores: WithScores = False,
+    engine: TranslationEngine = "auto",
+) -> None:
+    """Translate raw text with a trained run, line by line.
+
+    From FILE into FILE.RUN.LANGUAGE beside it, or into --out; without a file from stdin to stdout. As many lines come
+    out as go in, and an empty one stays empty. The model of `export` is used where there is one of these weights.
+
+    --nbest writes Moses' lists: sentence ||| text ||| score, sentences from 0.
+
+    Example: echo "A man rides a bike." | python -m bleuprint translate tiny-1
+
+    python -m bleuprint translate tiny-1 news.en --out news.de --beam 10
+    """
+    with plain_errors("starts again"):
+        if interactive and (files or out):
+            raise ValueError("--interactive reads from the terminal: it goes without files and --out")
+        from bleuprint.process import prepare
+
+        prepare()
+        from bleuprint.translating import Form, converse, outputs_of, translate_file, translate_stream, warm_up
+
+        translator, target = open_translator(run, nbest, beam, engine)
+        form = Form(nbest, scores)
+        if interactive:
+            warm_up(translator)
+            converse(translator, form, input_with_history(), sys.stdout)
+        elif files:
+            for path, output in zip(files, outputs_of(files, out, run, target), strict=True):
+                translate_file(translator, path, output, form)
+                wrote(output)
+        elif out:
+            raise ValueError("--out says where the translation of a file goes: name the file, or redirect stdout")
+        else:
+            if sys.stdin.isatty():
+                typer.echo("reading from the terminal until Ctrl-D; --interactive answers each line", err=True)
+            print_lines(translate_stream(translator, sys.stdin.buffer, "stdin", form))
+
+
+def open_translator(
+    run: str, nbest: int, beam: int | None, engine: Literal["auto", "torch", "ctranslate2"]
+) -> tuple["Translator", str]:
+    """Return a run as a translator, and its target language; say on stderr by which engine.
+
+    ValueError where the run is unknown or not trained, or CTranslate2 is asked for and cannot stand for it.
+    """
+    import torch
+
+    from bleuprint.decoding import load_model
+    from bleuprint.device import find_device
+    from bleuprint.exported import ctranslate2_engine, quantization_of, reason_against
+    from bleuprint.graph import load_params
+    from bleuprint.tokenizers import load_tokenizer
+    from bleuprint.translating import Translator, most_tokens_of, torch_engine, with_beam
+
+    params = load_params()
+    spec = params.run_named(run)
+    recipe, corpus = params.recipes[spec.experiment], params.corpora[spec.corpus]
+    decode = with_beam(recipe.decode, beam, nbest)
+    weights, exported = RUNS / run / "average/weights.safetensors", RUNS / run / "ctranslate2"
+    if not weights.is_file():
+        raise ValueError(f"{weights} does not exist; make it with: dvc repro average@{run}")
+    tokenizer = load_tokenizer(CORPORA / spec.corpus)
+    reason = reason_against(exported, CORPORA / spec.corpus, weights, decode)
+    if engine == "ctranslate2" and reason:
+        raise ValueError(f"{reason}; make it with: python -m bleuprint export {run} --to ctranslate2")
+    if engine == "torch" or reason:
+        if engine == "auto" and exported.exists():
+            logger.warning("%s: not used", reason)
+        logger.info("translating by torch")
+        torch.set_num_threads(params.machine.threads)
+        model = load_model(weights, recipe.model, tokenizer.vocabulary).to(find_device(params.machine))
+        found = torch_engine(model, decode, corpus.source_marks, nbest)
+    else:
+        quantization = quantization_of(exported)
+        logger.info(
+            "translating by CTranslate2, %s%s", exported, "" if quantization == "none" else f" ({quantization})"
+        )
+        found = ctranslate2_engine(exported, tokenizer, decode, params.machine, nbest)
+    return Translator(run, tokenizer, found, most_tokens_of(recipe.model.max_positions, decode)), corpus.target
+
+
+def input_with_history() -> Callable[[str], str]:
+    """Return what asks for a line on the terminal, with the keys that a shell has; the question goes to stderr."""
+    if not sys.stdin.isatty():
+        return lambda question: input()
+    import readline  # noqa: F401  input() takes its keys and history from it
+
+    return input
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines as UTF-8, whatever the terminal's locale; end quietly where the reader has enough (`| head`)."""
+    try:
+        for line in lines:
+            sys.stdout.buffer.write(f"{line}\n".encode())
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would complain at its end
+        raise typer.Exit(141) from None  # as a process that SIGPIPE ended
