@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from bleuprint.claims import CurveJudgement, Judgement
 from bleuprint.curves import Epoch, read_history, without_cut_off
-from bleuprint.datasets import MirroredDataset
+from bleuprint.datasets import MirroredDataset, TextsDataset
 from bleuprint.files import sha256_of
 from bleuprint.graph import PARAMS_FILE, Params, Run
 from bleuprint.hypotheses import HISTORY
@@ -233,7 +233,7 @@ def sacrebleu_commands(claim: ValueClaim, run: Result, params: Params, sources: 
     hypotheses = f"{sources.results / run.run / claim.split}.hyp.{suffix}"
     official = f"{claim.split}.lc.norm.tok.{corpus.target}"
     spec = params.datasets[corpus.dataset]
-    has_official = isinstance(spec, MirroredDataset) and official in spec.files
+    has_official = isinstance(spec, MirroredDataset | TextsDataset) and official in spec.files
     if suffix == "txt":
         references = f"{raw / claim.split}.{corpus.target}"
     else:

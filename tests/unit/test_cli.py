@@ -25,7 +25,8 @@ from bleuprint.tokenizers import SPECIALS
 
 STAGES = ["download", "tokenize", "train", "average", "decode", "score", "report"]
 COMMANDS = [
-    *STAGES, "check", "use", "readme", "deviations", "verify", "explain", "compare", "describe", "cost", "plan", "export", "ui",
+    *STAGES, "check", "use", "new-experiment", "readme", "deviations", "verify", "explain", "compare", "describe",
+    "cost", "plan", "translate", "export", "ui",
 ]  # fmt: skip
 HEAVY = {"torch", "mlflow", "spacy", "pydantic", "ruamel", "numpy", "pandas", "altair", "sacrebleu", "rich", "filelock"}
 # Runs the command line, then prints which of the modules named in the first argument it has imported.
@@ -54,7 +55,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_help_lists_every_command_and_imports_nothing_heavy(tmp_path: Path) -> None:
     done = start(tmp_path, "-c", TELL_IMPORTS, ",".join(HEAVY), "--help")
-    listed = re.findall(r"^  (\w+)  +([A-Z].*)$", done.stdout, re.MULTILINE)
+    listed = re.findall(r"^  ([\w-]+)  +([A-Z].*)$", done.stdout, re.MULTILINE)
     assert [name for name, _ in listed] == COMMANDS
     assert all(text.endswith(".") and not text.endswith("...") for _, text in listed)
     assert done.stdout.splitlines()[-1] == "imported:"

@@ -44,9 +44,9 @@ def translate(
 
     --nbest writes Moses' lists: sentence ||| text ||| score, sentences from 0.
 
-    Example: echo "A man rides a bike." | python -m bleuprint translate tiny-1
+    Example: python -m bleuprint translate tiny-1 news.en --out news.de --beam 10
 
-    python -m bleuprint translate tiny-1 news.en --out news.de --beam 10
+    Or: echo "A man rides a bike." | python -m bleuprint translate tiny-1
     """
     with plain_errors("starts again"):
         if interactive and (files or out):
