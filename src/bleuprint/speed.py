@@ -20,9 +20,9 @@ from bleuprint.batching import Pairs, open_pairs
 from bleuprint.device import find_device
 from bleuprint.objective import learning_rate
 from bleuprint.params import Machine
-from bleuprint.resume import Learner, Progress, keep_weights, save_progress
+from bleuprint.resume import Learner, Progress, count_flops, keep_weights, save_progress
 from bleuprint.subwords import open_subwords
-from bleuprint.training import Recipe, count_flops, count_update, epoch_pairs, epoch_steps, new_learner
+from bleuprint.training import Recipe, count_update, epoch_pairs, epoch_steps, new_learner
 from bleuprint.updates import Prepared, evaluate, prepared, train_step
 
 LEAST_BLOCKS = 2
@@ -55,7 +55,7 @@ class Cost(NamedTuple):
     updates: int  # that were timed
     tokens_per_second: float  # source and target
     target_tokens_per_second: float
-    flop_per_second: float  # by training.count_flops
+    flop_per_second: float  # by resume.count_flops
     epoch_updates: int  # in the first epoch
     epoch_end: EpochEnd
     waits: str | None  # where an update waits for the GPU: the error's first line

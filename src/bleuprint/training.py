@@ -12,10 +12,10 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,17 +26,28 @@ from bleuprint.checkpoint import load_state
 from bleuprint.device import find_device
 from bleuprint.distributed import begin_together, draw_apart, is_first, own_device, sum_over_ranks
 from bleuprint.history import append_metrics, describe
+from bleuprint.incidents import NotFinite, Update, enough_memory, first_not_finite, keep_divergence
 from bleuprint.models import build_model, count_parameters
 from bleuprint.objective import Plateau, build_optimizer, learning_rate, watch_plateau
 from bleuprint.params import Machine, ModelSpec, PlateauSchedule, Splits, Train
-from bleuprint.resume import STATE, Learner, Progress, keep_weights, publish, resume, save_progress
+from bleuprint.resume import (
+    STATE,
+    Learner,
+    Progress,
+    Stop,
+    keep_weights,
+    publish,
+    resume,
+    save_progress,
+    saved_step,
+    summarise,
+)
 from bleuprint.subwords import Subwords, open_subwords, redraw
 from bleuprint.updates import epoch_term, evaluate, prepared, train_step
 
 logger = logging.getLogger(__name__)
 
 Observer = Callable[[int, Mapping[str, float]], None]  # called with an update's number and what was measured there
-Stop = Literal["max_steps", "patience", "diverged"]  # why a run is over
 
 
 class Recipe(NamedTuple):
@@ -106,7 +117,7 @@ def train_run(recipe: Recipe, work: Path, out: Path, observe: Observer) -> None:
             finite = run_epoch(recipe, learner, progress, training, subwords, work, note)
             stopped = finish_epoch(recipe, learner, progress, validation, finite, work, note)
     if is_first():
-        publish(summarise(learner, progress, stopped), work, out)
+        publish(summarise(learner, progress, stopped), progress.sha256, work, out)
 
 
 def new_learner(recipe: Recipe) -> Learner:
@@ -147,38 +158,54 @@ def run_epoch(
     work: Path,
     note: Observer,
 ) -> bool:
-    """Do the updates that are left of the epoch under way; return whether their losses are finite.
+    """Do the updates that are left of the epoch under way; return whether their losses and gradients are finite.
 
-    The losses are fetched where they are logged, saved or at the end: a GPU need not be waited for at every update.
+    Those are fetched where they are logged, saved or at the end: a GPU need not be waited for at every update.
+    ValueError where the memory does not suffice.
     """
-    train, began, read, losses = recipe.train, time.perf_counter(), 0, Pending([], [])
+    train, began, read, pending = recipe.train, time.perf_counter(), 0, Pending([], [])
     pairs = epoch_pairs(recipe, training, subwords, progress.epoch)
-    steps = epoch_steps(pairs, train, recipe.seed, progress.epoch)[progress.epoch_steps :]
-    for batches in prepared(pairs, steps[: train.max_steps - progress.step], learner.device):
-        lr = learning_rate(train.schedule, progress.step + 1, recipe.model.d_model, progress.plateau_factor)
-        losses.sums.append(train_step(learner, batches, lr))
-        losses.tokens.append(sum(batch.tokens for batch in batches))
-        source_tokens = sum(batch.source_tokens for batch in batches)
-        count_update(progress, source_tokens, losses.tokens[-1])
-        read += source_tokens + losses.tokens[-1]
-        logs, saves = (progress.step % n == 0 for n in (train.log_every_steps, train.checkpoint_every_steps))
-        if (logs or saves) and not settle(progress, train, losses):
-            break
-        if logs:
-            elapsed = time.perf_counter() - began
-            note(progress.step, window_metrics(progress, lr, read / elapsed))
-            progress.seconds += elapsed
-            began, read = time.perf_counter(), 0
-        if saves:
-            save(recipe, learner, progress, work)
-    settle(progress, train, losses)
+    steps = epoch_steps(pairs, train, recipe.seed, progress.epoch)
+    left, bad = steps[progress.epoch_steps :], None
+    with enough_memory(pairs, steps, lambda: progress.epoch_steps, train.batches):
+        for batches in prepared(pairs, left[: train.max_steps - progress.step], learner.device):
+            lr = learning_rate(train.schedule, progress.step + 1, recipe.model.d_model, progress.plateau_factor)
+            pending.sums.append(train_step(learner, batches, lr))
+            pending.tokens.append(sum(batch.tokens for batch in batches))
+            source_tokens = sum(batch.source_tokens for batch in batches)
+            count_update(progress, source_tokens, pending.tokens[-1])
+            read += source_tokens + pending.tokens[-1]
+            logs, saves = (progress.step % n == 0 for n in (train.log_every_steps, train.checkpoint_every_steps))
+            if (logs or saves) and (bad := settle(progress, train, pending)):
+                break
+            if logs:
+                elapsed = time.perf_counter() - began
+                note(progress.step, window_metrics(progress, lr, read / elapsed))
+                progress.seconds += elapsed
+                began, read = time.perf_counter(), 0
+            if saves:
+                save(recipe, learner, progress, work)
+    if bad := bad or settle(progress, train, pending):
+        tell_divergence(recipe, bad, progress, pairs, steps, work)
     progress.seconds += time.perf_counter() - began
-    return math.isfinite(progress.epoch_loss)
+    return bad is None
+
+
+def tell_divergence(
+    recipe: Recipe, bad: NotFinite, progress: Progress, pairs: Pairs, steps: Sequence[Update], work: Path
+) -> None:
+    """Log which update was the first with a number that is not finite, and keep what leads there again."""
+    if is_first():
+        lr = learning_rate(recipe.train.schedule, bad.step, recipe.model.d_model, progress.plateau_factor)
+        update = steps[progress.epoch_steps - (progress.step - bad.step) - 1]
+        logger.warning("%s", keep_divergence(bad, lr, pairs, update, saved_step(work), work))
 
 
 def epoch_steps(pairs: Pairs, train: Train, seed: int, epoch: int) -> list[list[np.ndarray]]:
-    """Return the row numbers of each batch of each update of an epoch."""
+    """Return the row numbers of each batch of each update of an epoch; tell how many pairs drop_last leaves out."""
     batches, size = epoch_batches(pairs, train.batches, seed, epoch), train.batches.batches_per_step
+    if left_out := len(pairs) - sum(len(rows) for rows in batches):
+        logger.info("epoch %d leaves out %d of %d pairs: drop_last", epoch, left_out, len(pairs))
     return [batches[i : i + size] for i in range(0, len(batches), size)]
 
 
@@ -191,28 +218,24 @@ def count_update(progress: Progress, source_tokens: int, target_tokens: int) -> 
 
 
 class Pending(NamedTuple):
-    """Updates whose losses are not fetched yet: this process's cross-entropies on the device, and all tokens."""
+    """Updates whose losses are not fetched yet: what train_step returned, on the device, and all tokens."""
 
     sums: list[torch.Tensor]
     tokens: list[int]
 
 
-def settle(progress: Progress, train: Train, losses: Pending) -> bool:
-    """Fetch the losses that wait and add them to the sums; return whether all are finite, and log which is not."""
-    found = sum_over_ranks(torch.stack(losses.sums)).tolist() if losses.sums else []
-    for loss, tokens in zip(found, losses.tokens, strict=True):
+def settle(progress: Progress, train: Train, pending: Pending) -> NotFinite | None:
+    """Fetch what waits and add the losses to the sums; return the first loss or gradient that is not finite."""
+    found = sum_over_ranks(torch.stack(pending.sums)).tolist() if pending.sums else []
+    for (loss, _), tokens in zip(found, pending.tokens, strict=True):
         total, terms = epoch_term(train, loss, tokens)
         progress.epoch_loss += total
         progress.epoch_terms += terms
         progress.window_loss += loss
         progress.window_tokens += tokens
-    losses.sums.clear()
-    losses.tokens.clear()
-    bad = [place for place, loss in enumerate(found) if not math.isfinite(loss)]
-    if bad:
-        first = progress.step - len(found) + 1 + bad[0]
-        logger.warning("the loss of update %d, of epoch %d, is %g", first, progress.epoch, found[bad[0]])
-    return not bad
+    pending.sums.clear()
+    pending.tokens.clear()
+    return first_not_finite(found, progress.step, progress.epoch)
 
 
 def window_metrics(progress: Progress, lr: float, tokens_per_second: float) -> dict[str, float]:
@@ -240,7 +263,9 @@ def finish_epoch(
     progress.seconds += time.perf_counter() - began
     note(progress.step, {**metrics, "lr": lr, "seconds": progress.seconds})
     if not math.isfinite(loss):
-        logger.warning("training has diverged: a loss of epoch %d is not finite at lr %g", progress.epoch, lr)
+        logger.warning(
+            "training has diverged in epoch %d, after update %d, at lr %g", progress.epoch, progress.step, lr
+        )
         return "diverged"
     follow_validation(progress, train, loss)
     if progress.bad_epochs >= train.patience_epochs:
@@ -269,34 +294,3 @@ def follow_validation(progress: Progress, train: Train, loss: float) -> None:
         before = Plateau(progress.plateau_factor, progress.plateau_best, progress.plateau_bad_epochs)
         after = watch_plateau(train.schedule, before, progress.epoch, loss)
         progress.plateau_factor, progress.plateau_best, progress.plateau_bad_epochs = after
-
-
-# --- the end ----------------------------------------------------------------------------------------------------------
-
-
-def summarise(learner: Learner, progress: Progress, stopped: Stop) -> dict[str, Any]:
-    """Return what summary.json says of a finished run."""
-    return {
-        "epochs": progress.epoch,
-        "steps": progress.step,
-        "stopped": stopped,
-        "validation_loss": None if stopped == "diverged" else progress.best,
-        "source_tokens": progress.source_tokens,
-        "target_tokens": progress.target_tokens,
-        "flops": count_flops(learner, progress),
-    }
-
-
-def count_flops(learner: Learner, progress: Progress) -> float:
-    """Return the operations of all updates, forward and backward: 6 for each matrix element and token it reads.
-
-    Real tokens alone: the source's for the encoder, the target's for the decoder and the output projection; what
-    attention does between tokens is left out (Kaplan et al. 2020, section 2.1). R-Drop reads everything twice.
-    """
-    matrices = {name: weight.numel() for name, weight in learner.model.named_parameters() if weight.dim() == 2}
-    encoder, decoder = (
-        sum(size for name, size in matrices.items() if name.startswith(part)) for part in ("encoder", "decoder")
-    )
-    per_target_token = decoder + learner.model.output_weight.numel()
-    passes = 2 if learner.train.regularizers.r_drop else 1
-    return 6.0 * passes * (encoder * progress.source_tokens + per_target_token * progress.target_tokens)

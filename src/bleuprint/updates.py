@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from bleuprint.batching import Batch, Pairs, collate, ordered_batches
 from bleuprint.consistency import consistent_cross_entropy
 from bleuprint.distributed import share, sum_gradients, sum_over_ranks
+from bleuprint.incidents import enough_memory
 from bleuprint.objective import Loss, cross_entropy
 from bleuprint.params import Train
 from bleuprint.resume import Learner
@@ -78,10 +79,10 @@ def ahead(make: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]
 
 
 def train_step(learner: Learner, batches: Sequence[Prepared], lr: float) -> Tensor:
-    """Do one update over all batches together; return the summed cross-entropy of this process's rows of them.
+    """Do one update over all batches; return the summed cross-entropy of this process's rows, and the gradient's norm.
 
-    That is a float64 scalar on the device. The gradient is that of the sum over all tokens divided by their number,
-    however they are spread over batches and processes.
+    Those are two float64 values on the device. The gradient is that of the sum over all tokens divided by their number,
+    however they are spread over batches and processes; its norm, before it is clipped, is the same in all processes.
     """
     tokens = sum(batch.tokens for batch in batches)
     total = torch.zeros((), dtype=torch.float64, device=learner.device)
@@ -90,14 +91,22 @@ def train_step(learner: Learner, batches: Sequence[Prepared], lr: float) -> Tens
         (loss.smoothed / tokens).backward()
         total += loss.plain
     sum_gradients(learner.model.parameters())
-    clip_norm = learner.train.optimizer.clip_norm
-    if clip_norm is not None:
-        nn.utils.clip_grad_norm_(learner.model.parameters(), clip_norm)
+    norm = clip(list(learner.model.parameters()), learner.train.optimizer.clip_norm)
     for group in learner.optimizer.param_groups:
         group["lr"] = lr
     learner.optimizer.step()
     learner.optimizer.zero_grad(set_to_none=True)
-    return total
+    return torch.stack((total, norm.double()))
+
+
+def clip(weights: Sequence[nn.Parameter], clip_norm: float | None) -> Tensor:
+    """Scale the gradients down to clip_norm where their norm is above it; return that norm.
+
+    It is computed without clip_norm too: where it is no number, Adam makes weights that are none of it.
+    """
+    if clip_norm is not None:
+        return nn.utils.clip_grad_norm_(weights, clip_norm)
+    return nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
 
 
 def has_rows(batch: Prepared) -> bool:
@@ -139,10 +148,12 @@ def evaluate(learner: Learner, pairs: Pairs) -> float:
     Each takes its rows of every batch.
     """
     learner.model.eval()
-    losses, tokens, none = [], [], torch.zeros((), device=learner.device)
-    for (batch,) in prepared(pairs, [[rows] for rows in ordered_batches(pairs, learner.train.batches)], learner.device):
-        losses.append(batch_loss(learner, batch, 0.0).plain if has_rows(batch) else none)
-        tokens.append(batch.tokens)
+    plan = [[rows] for rows in ordered_batches(pairs, learner.train.batches)]
+    losses, tokens, none = list[Tensor](), list[int](), torch.zeros((), device=learner.device)
+    with enough_memory(pairs, plan, lambda: len(losses), learner.train.batches):
+        for (batch,) in prepared(pairs, plan, learner.device):
+            losses.append(batch_loss(learner, batch, 0.0).plain if has_rows(batch) else none)
+            tokens.append(batch.tokens)
     learner.model.train()
     total, terms = 0.0, 0
     for loss, count in zip(sum_over_ranks(torch.stack(losses)).tolist(), tokens, strict=True):

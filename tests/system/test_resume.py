@@ -116,7 +116,7 @@ def test_a_killed_training_ends_with_the_same_bits(project: Path) -> None:
     shutil.copytree(project, victim)
     bleuprint(project, "train", "toy-1")
     expected = hashes(project)
-    assert len(expected) == 5, "two last weights, the best, history and summary"
+    assert len(expected) == 6, "two last weights, the best, their manifest, history and summary"
 
     kill_after(victim, random.randrange(1, 20))
     logs = [kill_while_writing(victim, name, count) for name, count in WRITES]

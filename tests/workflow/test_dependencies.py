@@ -29,6 +29,8 @@ NEVER = {
     "mistakes": "words of an error",
     "overrides": "what it sets stands in the stage's params",
     "files": "how bytes come to the disk, not which",
+    "incidents": "what is said and kept of a training that failed",
+    "manifests": "whether bytes are the right ones, not which",
     "device": "the stage's params name it",
     "models": "finds a model's file by name",
     "tracking": "a copy of the numbers for human eyes",

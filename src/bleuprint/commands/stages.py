@@ -48,6 +48,7 @@ def tokenize(corpus: CorpusName) -> None:
     with plain_errors("starts again"):
         from bleuprint.graph import load_params
         from bleuprint.inspection import inspect_ids, inspect_text
+        from bleuprint.intact import check_raw
         from bleuprint.strict import choose
         from bleuprint.tokenizing import build_corpus
 
@@ -56,6 +57,7 @@ def tokenize(corpus: CorpusName) -> None:
         start_log("tokenize", corpus)
         spec = params.corpora[corpus]
         splits = params.datasets[spec.dataset].splits
+        check_raw(RAW / spec.dataset)
         inspect_text(spec, splits, RAW / spec.dataset)
         build_corpus(spec, splits, RAW / spec.dataset, CORPORA / corpus)
         inspect_ids(CORPORA / corpus, splits)
@@ -83,6 +85,7 @@ def train(run: RunName) -> None:
         from bleuprint.device import find_device
         from bleuprint.distributed import find_place, joined
         from bleuprint.inspection import check_lengths
+        from bleuprint.intact import check_corpus
         from bleuprint.training import fingerprint, train_run, work_directory
 
         place = find_place(os.environ)
@@ -90,6 +93,7 @@ def train(run: RunName) -> None:
             start_log("train", run)
         else:
             only_errors()
+        check_corpus(CORPORA / spec.corpus)
         with joined(place, find_device(params.machine)):
             recipe = recipe_of(params, run)
             check_lengths(recipe.corpus, recipe.splits, recipe.model.max_positions, recipe.train.batches)
@@ -143,8 +147,11 @@ def decode(run: RunName) -> None:
         start_log("decode", run)
         prepare()
         from bleuprint.decoding import decode_run
+        from bleuprint.intact import check_corpus, check_raw
 
         experiment, corpus = params.recipes[spec.experiment], params.corpora[spec.corpus]
+        check_raw(RAW / corpus.dataset)
+        check_corpus(CORPORA / spec.corpus)
         decode_run(
             CORPORA / spec.corpus,
             RAW / corpus.dataset,
