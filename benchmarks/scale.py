@@ -4,16 +4,18 @@
 
 The text has what costs memory in a real one: word types without end (each word is drawn by Zipf's law and spelt by its
 rank, so that 4.5 million pairs have about two million types), commas and full stops on their words, some pairs that
-cleaning drops. It teaches nothing. `bleuprint tokenize` runs on it as a user would run it; then the batches of an epoch
-are made, in a process of their own.
+cleaning drops. It teaches nothing. `bleuprint tokenize` runs on it as a user would run it; then the first batch of an
+epoch is made, and in a process of its own every batch of one.
 
-Memory: every 0.2 s the resident sizes of all processes of the command are added up, pages that they share counted once
-in each (RSS), and with such pages divided among them (PSS). The most of either is printed. Linux alone.
+Memory: every 0.2 s we add up, over all processes of the command, the most that each has been resident in so far (VmHWM
+in /proc): pages that they share count in each, and peaks need not have come together, so that all of them together
+never held more. PSS, where such pages are divided among them, is what they held at the moment. Linux alone.
 Bars: 4.5 million pairs under 2 GB; the first batch within 60 s.
 """
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -41,9 +43,9 @@ MEGABYTE = 1 << 20
 
 
 class Memory(NamedTuple):
-    """Bytes."""
+    """Bytes: the peaks of all processes so far, and what they hold now."""
 
-    rss: int
+    peaks: int
     pss: int
 
 
@@ -53,10 +55,11 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=200_000)
     parser.add_argument("--corpus", default="wmt14-bpe")
     parser.add_argument("--keep", type=Path, help="folder for text and ids; else a temporary one")
-    parser.add_argument("--batch", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--batch", choices=("first", "every"), help=argparse.SUPPRESS)
+    parser.add_argument("--tokenized", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.batch:
-        return batch(chosen.batch)
+        return batch(chosen.tokenized, chosen.batch)
     with tempfile.TemporaryDirectory() as temporary:
         folder = chosen.keep.resolve() if chosen.keep else Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
@@ -65,16 +68,18 @@ def main() -> None:
         raw, out = project / "data/raw" / corpus.dataset, project / "data/corpora" / chosen.corpus
         splits = load_params(project / "params.yaml").datasets[corpus.dataset].splits
         text = write_text(raw, splits, chosen.pairs)
+        batching = [str(Path(__file__).resolve()), "--tokenized", str(out), "--batch"]
         commands = {
             "bleuprint tokenize": ["-m", "bleuprint", "tokenize", chosen.corpus],
-            "the batches of an epoch": [str(Path(__file__).resolve()), "--batch", str(out)],
+            "the first batch of an epoch": [*batching, "first"],
+            "every batch of an epoch": [*batching, "every"],
         }
         rows = []
         for name, words in commands.items():
             seconds, most = watched(project, words)
             rate = f"{chosen.pairs / seconds:,.0f}"
-            rows.append((name, f"{seconds:.0f}", rate, most.rss // MEGABYTE, most.pss // MEGABYTE))
-    header = ("command", "seconds", "pairs/s", "most RSS, MB", "most PSS, MB")
+            rows.append((name, f"{seconds:.0f}", rate, most.peaks // MEGABYTE, most.pss // MEGABYTE))
+    header = ("command", "seconds", "pairs/s", "sum of peaks, MB", "most PSS, MB")
     print_table(f"{chosen.pairs:,} synthetic pairs, {chosen.corpus}, {text / 1e9:.2f} GB of text", header, rows)
 
 
@@ -149,15 +154,15 @@ class Spelling:
 # --- measuring --------------------------------------------------------------------------------------------------------
 
 
-def batch(corpus: Path) -> None:
-    """Make the batches of the first epoch, as training does before its first update."""
+def batch(corpus: Path, which: str) -> None:
+    """Make the first batch of the first epoch, as training does before its first update, or every one."""
     from bleuprint.batching import collate, epoch_batches, open_pairs
     from bleuprint.params import TokenBatches
 
     pairs = open_pairs(corpus, "train")
     found = epoch_batches(pairs, TokenBatches(kind="tokens", max_tokens=3125, batches_per_step=8), seed=1, epoch=1)
-    shape = tuple(collate(pairs, found[0]).target.shape)
-    print(f"{len(pairs):,} pairs, {len(pairs.target.flat):,} target tokens, {len(found):,} batches, the first {shape}")
+    padded = sum(collate(pairs, rows).target.numel() for rows in (found[:1] if which == "first" else found))
+    print(f"{len(pairs):,} pairs, {len(pairs.target.flat):,} target tokens, {len(found):,} batches, {padded:,} read")
 
 
 def watched(project: Path, words: list[str]) -> tuple[float, Memory]:
@@ -171,7 +176,7 @@ def watched(project: Path, words: list[str]) -> tuple[float, Memory]:
         nonlocal most
         while not over.wait(0.2):
             now = memory(command.pid)
-            most = Memory(max(most.rss, now.rss), max(most.pss, now.pss))
+            most = Memory(max(most.peaks, now.peaks), max(most.pss, now.pss))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -185,16 +190,17 @@ def watched(project: Path, words: list[str]) -> tuple[float, Memory]:
 
 
 def memory(pid: int) -> Memory:
-    """Return what a process and all below it hold now; a process that ends meanwhile holds nothing."""
-    rss = pss = 0
+    """Return what a process and all below it hold; one that ends meanwhile holds nothing."""
+    peaks = pss = 0
     for member in family(pid):
         try:
-            lines = Path(f"/proc/{member}/smaps_rollup").read_text().splitlines()
+            peak = re.search(r"^VmHWM:\s+(\d+)", Path(f"/proc/{member}/status").read_text(), re.MULTILINE)
+            share = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{member}/smaps_rollup").read_text(), re.MULTILINE)
         except OSError:
             continue
-        kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in lines[1:]}
-        rss, pss = rss + kilobytes["Rss"] * 1024, pss + kilobytes["Pss"] * 1024
-    return Memory(rss, pss)
+        if peak and share:  # a process that has just ended has neither
+            peaks, pss = peaks + int(peak[1]) * 1024, pss + int(share[1]) * 1024
+    return Memory(peaks, pss)
 
 
 def family(pid: int) -> list[int]:
