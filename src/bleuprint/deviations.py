@@ -73,11 +73,16 @@ def find(text: str, file: str) -> Iterable[Deviation]:
 
 
 def continuation(before: str, below: Sequence[str]) -> Iterable[str]:
-    """Yield the lines that go on with a sentence; `before` is what stands in front of its mark."""
-    comment, alone = "#" in before, before.strip() in ("#", "")
+    """Yield the lines that go on with a sentence; `before` is what stands in front of its mark.
+
+    A comment behind code or a value is over with its line; other sentences may stand before the mark in any other.
+    """
+    comment = "#" in before
+    if comment and not before.lstrip().startswith("#"):
+        return
     for line in below:
         words = line.strip()
-        if not alone or MARK.match(line) or words.strip('"') == "" or comment != words.startswith("#"):
+        if MARK.match(line) or words.strip('"') == "" or comment != words.startswith("#"):
             return
         yield words.removeprefix("#").strip()
         if words.endswith('"""'):

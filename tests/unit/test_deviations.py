@@ -17,6 +17,15 @@ ASSUME: the end of
 a docstring."""
 # ASSUME: first
 # ASSUME: second
+
+# A fact. ASSUME: behind it, and
+# below it
+code: 1
+"""Do it. DEVIATES: from there
+and from here.
+
+Else.
+"""
 '''
 
 
@@ -27,6 +36,8 @@ def test_sentences_with_the_lines_that_go_on_with_them() -> None:
         Deviation("ASSUME", "the end of a docstring.", "f", 8),
         Deviation("ASSUME", "first", "f", 10),
         Deviation("ASSUME", "second", "f", 11),
+        Deviation("ASSUME", "behind it, and below it", "f", 13),
+        Deviation("DEVIATES", "from there and from here.", "f", 16),
     ]
 
 
