@@ -64,6 +64,12 @@ def plan_table(
     return [plan_of(params, run, trials[first[run]], gpus) for run in trainings]
 
 
+def plans_of_experiments(plans: Sequence[Plan], runs: Sequence[str], params: Params) -> list[Plan]:
+    """Return for each run the plan of the training whose weights it has, under the name of its own experiment."""
+    by_training, found = {plan.run: plan for plan in plans}, map(params.run_named, runs)
+    return [by_training[run.trained].model_copy(update={"experiment": run.experiment}) for run in found]
+
+
 def corpus_of(params: Params, run: str) -> str:
     """Return the name of the corpus that a run reads."""
     return params.run_named(run).corpus

@@ -24,7 +24,8 @@ LEAST_BATCH_SECONDS = 0.02
 class Plan(Strict):
     """A training to its last update, where nothing stops it early; `made_up` where sentences stood in for its corpus.
 
-    Tokens are the target's. `gpu_hours` are null where the GPU's memory is too small.
+    `experiment` may be another than the run's, one that takes its weights. Tokens are the target's. `gpu_hours` are
+    null where the GPU's memory is too small.
     """
 
     run: Name

@@ -12,7 +12,7 @@ from specs import ROOT, bleuprint
 from bleuprint import planning
 from bleuprint.cost import recipe_in
 from bleuprint.graph import Params, load_params, read_yaml, validate
-from bleuprint.planning import Gpu, Projection, hours_on, load_gpus, plan_of, plan_table, project
+from bleuprint.planning import Gpu, Projection, hours_on, load_gpus, plan_of, plan_table, plans_of_experiments, project
 from bleuprint.trial import STAND_IN_PAIRS, STAND_IN_TOKENS, Trial, try_apart, try_here
 
 PARAMS = load_params(ROOT / "params.yaml")
@@ -67,6 +67,13 @@ def test_of_trainings_that_do_the_same_work_one_is_tried(monkeypatch: pytest.Mon
     plans = plan_table(runs, PARAMS, 60.0, tmp_path, lambda text: None)
     assert [plan.run for plan in plans] == ["ablate-tiny-1", "ablate-tiny-2", "toy-1"]
     assert tried == [("ablate-tiny-1", 30.0), ("toy-1", 30.0)]
+    saved = plans_of_experiments(plans, runs, PARAMS)
+    assert [(plan.experiment, plan.run) for plan in saved] == [
+        ("ablate-greedy", "ablate-tiny-1"),
+        ("ablate-tiny", "ablate-tiny-1"),
+        ("ablate-tiny", "ablate-tiny-2"),
+        ("toy", "toy-1"),
+    ]
 
 
 # --- trials -----------------------------------------------------------------------------------------------------------

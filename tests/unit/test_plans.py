@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from claimed import claim
 
-from bleuprint.claims import Judgement
+from bleuprint.claims import Judgement, judge
 from bleuprint.plans import PLANS_FILE, Plan, SavedPlan, describe_plan, load_plans, render_plans, save_plans
+from bleuprint.published import ValueClaim, load_claims
 from bleuprint.sections import claim_note
 
 PLAN = Plan(
@@ -76,6 +77,10 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         load_plans(path)
 
 
-def test_the_projects_own_plans_can_be_read() -> None:
-    for experiment, plan in load_plans(PLANS_FILE).items():
-        assert plan.experiment == experiment
+def test_the_projects_own_plans_are_those_of_the_papers_runs() -> None:
+    plans = load_plans(PLANS_FILE)
+    assert all(plan.experiment == experiment for experiment, plan in plans.items())
+    paper = next(found for found in load_claims("default") if isinstance(found, ValueClaim))
+    not_run = judge(paper, "default", [], {})
+    assert (paper.id, not_run.verdict) == ("readme-original-paper", "not run")
+    assert "It would take 100,000 updates" in claim_note(not_run, plans)

@@ -94,7 +94,7 @@ def test_a_file_with_a_mistake_is_refused(tmp_path: Path, claims: list[dict[str,
 def test_the_published_numbers() -> None:
     claims = [found for found in load_claims("default") if isinstance(found, ValueClaim)]
     assert {c.id: (c.value, c.metric, c.split, c.tables["default"], c.steps) for c in claims} == {
-        "readme-original-paper": (25.8, "bleu_compound_split", "newstest2013", None, 100_000),
+        "readme-original-paper": (25.8, "bleu_compound_split", "newstest2013", "wmt14-base-last", 100_000),
         "readme-my-implementation": (26.4, "legacy_score", "val", "published", 227_000),
         "readme-train-loss": (2.852672759656864, "train_loss", "train", "published", 202_257),
         "readme-validation-loss": (3.2048025131225586, "validation_loss", "val", "published", 205_208),
@@ -126,7 +126,18 @@ def test_the_full_table_prints_the_claims_of_the_readme_and_of_its_rerun() -> No
     """Beside runs of its own, which have the same recipes and all the epochs."""
     short, full = ({c.id: c.tables[t] for c in load_claims(t)} for t in ("default", "full"))
     assert set(full) == {name for name in short if not name.startswith("revisit-mmt")}
-    assert full == {name: experiment and f"{experiment}-full" for name, experiment in short.items() if name in full}
+    assert full.pop("readme-original-paper") == "wmt14-base-last", "the paper's number, on other data"
+    assert full == {name: f"{experiment}-full" for name, experiment in short.items() if name in full}
+
+
+def test_the_papers_task_has_the_papers_numbers() -> None:
+    claims = [found for found in load_claims("wmt14") if isinstance(found, ValueClaim)]
+    assert [(c.value, c.split, c.tables["wmt14"], c.steps) for c in claims] == [
+        (25.8, "newstest2013", "wmt14-base-last", 100_000),
+        (27.3, "newstest2014", "wmt14-base", 100_000),
+        (28.4, "newstest2014", "wmt14-big", 300_000),
+    ]
+    assert {(c.metric, c.tolerance) for c in claims} == {("bleu_compound_split", 0.6)}
 
 
 def test_the_published_curves() -> None:

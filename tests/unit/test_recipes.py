@@ -203,6 +203,14 @@ def test_the_papers_own_runs(name: str, size: Size) -> None:
     assert found == pytest.approx(size.parameters, rel=0.04)
 
 
+def test_the_papers_development_score_is_of_one_checkpoint() -> None:
+    """CLAIMS 3: newstest2013, beam search as of the test score, no averaging."""
+    spec = PARAMS.run_named("wmt14-base-last-1")
+    last, base = PARAMS.recipes["wmt14-base-last"], PARAMS.recipes["wmt14-base"]
+    assert (spec.trained, last.average.last, last.decode) == ("wmt14-base-1", 1, base.decode)
+    assert "newstest2013" in PARAMS.datasets[spec.dataset].splits.tests
+
+
 def test_the_anchors_recipe() -> None:
     """Wu et al. 2021, Transformer-Tiny (CLAIMS 4)."""
     experiment = PARAMS.recipes["tiny"]

@@ -54,7 +54,7 @@ def plan(table: OptionalTable = None, seconds: TrialSeconds = 60.0, save: SavePl
     with plain_errors("starts again"):
         from bleuprint.cost import this_machine
         from bleuprint.graph import load_params, load_table
-        from bleuprint.planning import plan_table
+        from bleuprint.planning import plan_table, plans_of_experiments
         from bleuprint.plans import PLANS_FILE, render_plans, save_plans
 
         params = load_params()
@@ -62,5 +62,5 @@ def plan(table: OptionalTable = None, seconds: TrialSeconds = 60.0, save: SavePl
         plans = plan_table(runs, params, seconds, WORK / "plan", lambda text: typer.echo(text, err=True))
         typer.echo(render_plans(plans, this_machine()))
         if save:
-            save_plans(plans, this_machine())
+            save_plans(plans_of_experiments(plans, runs, params), this_machine())
             wrote(PLANS_FILE)
