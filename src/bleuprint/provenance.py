@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -109,20 +110,23 @@ def output_of(*command: str) -> str | None:
 # --- training ---------------------------------------------------------------------------------------------------------
 
 
-def summarise_training(metrics: Path) -> dict[str, float | None] | None:
-    """Return {"seconds", "tokens_per_second"} of a training log (JSON lines); null where the file is gone.
+def summarise_training(metrics: Path) -> dict[str, Any] | None:
+    """Return {"seconds", "tokens_per_second", "processes"} of a training log (JSON lines); null where the file is gone.
 
     `seconds` is the largest `seconds` of its lines, which training counts up, `tokens_per_second` the median of
-    theirs; null where no line has the key. Raise ValueError on a line that is not JSON.
+    theirs, `processes` how many trained together, in order where one number went on from another's state; null where no
+    line has the key. Raise ValueError on a line that is not JSON.
     """
     if not metrics.exists():
         return None
     rows = [parse_line(line, metrics) for line in read_lines(metrics)]
     seconds = [row["seconds"] for row in rows if "seconds" in row]
     speeds = [row["tokens_per_second"] for row in rows if "tokens_per_second" in row]
+    starts = {row["step"]: row["processes"] for row in rows if "processes" in row}  # of two from one state the last did
     return {
         "seconds": max(seconds) if seconds else None,
         "tokens_per_second": round(statistics.median(speeds), 1) if speeds else None,
+        "processes": [count for count, _ in groupby(starts.values())] or None,
     }
 
 

@@ -79,6 +79,18 @@ def recipe_of(params: "Params", run: str) -> "Recipe":
     )
 
 
+def note_processes(work: Path, processes: int) -> None:
+    """Write into metrics.jsonl how many processes train from the saved state on, or from the beginning."""
+    from bleuprint.checkpoint import load_state
+    from bleuprint.history import append_metrics, rewrite_metrics
+    from bleuprint.resume import STATE
+
+    state = work / STATE
+    at = load_state(state)["progress"] if state.exists() else {"step": 0, "epoch": 1}
+    rewrite_metrics(work, at["step"], at["epoch"])  # as resuming does: a killed process may have left half a line
+    append_metrics(work, at["step"], at["epoch"], {"processes": processes})
+
+
 def code_files(model: str) -> dict[str, Path]:
     """Return the modules that decide a run's bytes, e.g. {"search.py": src/bleuprint/search.py}."""
     return {f"{module}.py": PACKAGE / f"{module}.py" for module in (*CODE, f"models/{model}")}

@@ -78,12 +78,26 @@ def test_training_speed_and_time(tmp_path: Path) -> None:
     log = tmp_path / "metrics.jsonl"
     rows = [{"tokens_per_second": speed, "seconds": seconds} for speed, seconds in ((9.0, 1.5), (1.0, 2.5), (8.0, 9))]
     log.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"epoch": 1, "validation_loss": 2.0}]))
-    assert summarise_training(log) == {"seconds": 9, "tokens_per_second": 8.0}
+    assert summarise_training(log) == {"seconds": 9, "tokens_per_second": 8.0, "processes": None}
     log.write_text('{"step": 1}\n')
-    assert summarise_training(log) == {"seconds": None, "tokens_per_second": None}
+    assert summarise_training(log) == {"seconds": None, "tokens_per_second": None, "processes": None}
     log.write_text('{"step": 1}\n{"st')
     with pytest.raises(ValueError, match=r"metrics\.jsonl holds a line that is not JSON"):
         summarise_training(log)
+
+
+@pytest.mark.parametrize(
+    ("starts", "processes"),
+    [([(0, 1)], [1]), ([(0, 2), (7, 2)], [2]), ([(0, 1), (7, 4), (9, 1)], [1, 4, 1]), ([(0, 1), (0, 2)], [2])],
+)
+def test_processes_in_order_but_those_whose_updates_are_lost(
+    tmp_path: Path, starts: list[tuple[int, int]], processes: list[int]
+) -> None:
+    log = tmp_path / "metrics.jsonl"
+    log.write_text("".join(json.dumps({"step": step, "processes": count}) + "\n" for step, count in starts))
+    found = summarise_training(log)
+    assert found is not None
+    assert found["processes"] == processes
 
 
 def test_hashes_are_by_name(tmp_path: Path) -> None:

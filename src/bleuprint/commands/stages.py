@@ -17,6 +17,7 @@ from bleuprint.runs import (
     RUNS,
     WORK,
     code_files,
+    note_processes,
     recipe_of,
     settings_of,
 )
@@ -105,6 +106,7 @@ def train(run: RunName) -> None:
             data = [Data(spec.corpus, recipe.corpus, hash_files({"corpus": recipe.corpus / "manifest.json"})["corpus"])]
             settings, id_file = settings_of(params, run), work / "mlflow_run_id"
             with held(work), tracked(params.table, run, id_file, *settings, data) as observe:
+                note_processes(work, place.processes)
                 train_run(recipe, work, out, observe)
         now = recipe_of(load_params(), run)
         if (fingerprint(now), now.train) != began_with:
