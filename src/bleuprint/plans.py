@@ -74,7 +74,7 @@ def save_plans(plans: Sequence[Plan], machine: str, path: Path = PLANS_FILE) -> 
 def describe_plan(plan: SavedPlan) -> str:
     """Return a sentence on what a training would take, where it was tried and what is guessed."""
     gpus = [f"{short(hours)} on an {name}" for name, hours in plan.gpu_hours.items() if hours is not None]
-    guessed = f"; guessed: {', '.join(gpus)}" if gpus else ""
+    guessed = f"; guessed hours: {', '.join(gpus)}" if gpus else ""
     made_up = ", on sentences that stood in for its corpus" if plan.made_up else ""
     return (
         f"It would take {plan.updates:,} updates, {plan.target_tokens:.2g} target tokens and {plan.flops:.2g} FLOPs: "

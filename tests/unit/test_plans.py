@@ -42,7 +42,7 @@ def test_a_sentence_says_what_was_tried_and_what_is_guessed() -> None:
     saved = SavedPlan(**PLAN.model_dump(), machine="a laptop", day=date(2026, 11, 30))
     assert describe_plan(saved) == (
         "It would take 10 updates, 1e+05 target tokens and 2e+12 FLOPs: 1.2 hours on a laptop (by some updates of it); "
-        "guessed: 0.50 on an L4 (python -m bleuprint plan, 2026-11-30)."
+        "guessed hours: 0.50 on an L4 (python -m bleuprint plan, 2026-11-30)."
     )
     assert "stood in for its corpus" in describe_plan(saved.model_copy(update={"made_up": True}))
     assert "guessed" not in describe_plan(saved.model_copy(update={"gpu_hours": {"L4": None}}))

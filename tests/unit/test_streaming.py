@@ -26,10 +26,10 @@ MB = 1 << 20
 TIMES = 10
 
 
-def peak_of(work: Callable[[], object]) -> int:
-    """Return the most bytes that Python and numpy had allocated at once."""
+def peak_of(work: Callable[..., object], *arguments: object) -> int:
+    """Return the most bytes that Python and numpy had allocated at once while `work` ran."""
     tracemalloc.start()
-    work()
+    work(*arguments)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return peak
@@ -42,7 +42,7 @@ def write_lines(path: Path, count: int) -> Path:
 
 def test_lines_are_read_one_by_one(tmp_path: Path) -> None:
     paths = [write_lines(tmp_path / f"{count}.en", count) for count in (20_000, 20_000 * TIMES)]
-    few, many = (peak_of(lambda path=path: sum(map(len, iterate_lines(path)))) for path in paths)
+    few, many = (peak_of(lambda path: sum(map(len, iterate_lines(path))), path) for path in paths)
     assert many < 1.2 * few
     assert many < paths[1].stat().st_size / 20
 
@@ -72,7 +72,7 @@ def test_ids_go_to_the_disk_piece_by_piece(tmp_path: Path) -> None:
                 append(piece)
                 lengths(np.full(len(piece), 80))
 
-    few, many = (peak_of(lambda pieces=pieces: write(pieces)) for pieces in (20, 20 * TIMES))
+    few, many = (peak_of(write, pieces) for pieces in (20, 20 * TIMES))
     assert len(np.load(tmp_path / "train.source.ids.npy", mmap_mode="r")) == 20 * TIMES * 25_000
     assert many < 1.2 * few
 
@@ -81,7 +81,7 @@ def test_a_tokenizer_is_learnt_from_counts_and_not_from_the_text() -> None:
     words = Counter(word for line in (*ENGLISH, *GERMAN) for word in line.split())
     often = Counter({word: count * 2_000 for word, count in words.items()})
     assert sum(map(len, texts_with(often))) > MB
-    few, many = (peak_of(lambda counts=counts: learn_merges(counts, 60)) for counts in (words, often))
+    few, many = (peak_of(learn_merges, counts, 60) for counts in (words, often))
     assert many < few + MB
 
 
