@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from bleuprint.provenance import summarise_training
+
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
 TRAIN = {"max_steps": 50, "log_every_steps": 1, "checkpoint_every_steps": 7, "keep_last": 2}
@@ -124,6 +126,8 @@ def test_two_processes_train_as_one_though_one_dies(project: Path) -> None:
     best = [summary.pop("validation_loss") for summary in summaries]
     assert summaries[0] == summaries[1]
     assert best[0] == pytest.approx(best[1], abs=1e-5)
+    logs = [summarise_training(where / "runs/toy-1/train/metrics.jsonl") for where in (project, two)]
+    assert [log and log["processes"] for log in logs] == [[1], [2]]
     with closing(sqlite3.connect(two / "mlflow.db")) as database:
         assert database.execute("SELECT COUNT(*) FROM runs").fetchone() == (2,), "the table's and the training's"
 
