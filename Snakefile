@@ -21,9 +21,9 @@ min_version("9.0")
 container: "docker://python:3.11"
 
 
-# profiles/default counts the GPUs of one machine: each job of a cluster may have as many.
+# profiles/default limits the jobs with a GPU of one machine; a cluster runs as many as it has GPUs for.
 resource_scopes:
-    gpu="local",
+    gpu_jobs="local",
 
 
 include: "workflow/rules/common.smk"

@@ -11,6 +11,10 @@ from bleuprint.overrides import set_overrides
 set_overrides(config)  # of `--config` or `--configfile`: the jobs read params.yaml through it
 PARAMS = load_params()
 
+# Of a job that computes. `gpu` is what a cluster is asked for; `gpu_jobs` is counted on one machine, where profiles/default
+# limits it: a limit on `gpu` would also cut what is asked for.
+GPUS = 0 if PARAMS.machine.device == "cpu" else 1
+
 shell.prefix("export BLEUPRINT_ORCHESTRATOR=snakemake; ")  # for the tags in MLflow; DVC says so of its own
 
 

@@ -28,7 +28,8 @@ rule decode:
     resources:
         mem_mb=8000,
         runtime=240,
-        gpu=0 if PARAMS.machine.device == "cpu" else 1,
+        gpu=GPUS,
+        gpu_jobs=GPUS,
     params:
         # Validation's, for the teacher-forced text.
         batches=lambda wildcards: plain(experiment_of(wildcards).train.batches),

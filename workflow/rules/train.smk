@@ -39,7 +39,8 @@ rule train:
     resources:
         mem_mb=8000,
         runtime=1440,
-        gpu=0 if PARAMS.machine.device == "cpu" else 1,
+        gpu=GPUS,
+        gpu_jobs=GPUS,
     params:
         machine=machine_values,
         model=lambda wildcards: plain(experiment_of(wildcards).model),
