@@ -20,6 +20,7 @@ COMMANDS = (
     results.verify,
     results.explain,
     results.compare,
+    results.card,
     estimates.describe,
     estimates.cost,
     estimates.plan,

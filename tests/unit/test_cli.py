@@ -25,8 +25,8 @@ from bleuprint.tokenizers import SPECIALS
 
 STAGES = ["download", "tokenize", "train", "average", "decode", "score", "report"]
 COMMANDS = [
-    *STAGES, "check", "use", "new-experiment", "readme", "deviations", "verify", "explain", "compare", "describe",
-    "cost", "plan", "translate", "export", "ui",
+    *STAGES, "check", "use", "new-experiment", "readme", "deviations", "verify", "explain", "compare", "card",
+    "describe", "cost", "plan", "translate", "export", "ui",
 ]  # fmt: skip
 HEAVY = {"torch", "mlflow", "spacy", "pydantic", "ruamel", "numpy", "pandas", "altair", "sacrebleu", "rich", "filelock"}
 # Runs the command line, then prints which of the modules named in the first argument it has imported.

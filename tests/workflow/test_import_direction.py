@@ -58,7 +58,7 @@ LAYERS = (
     ("figures", "interactive", "lengths", "run_tables", "samples", "sections"),
     ("forensics", "run_facts"),
     ("report",),
-    ("explain", "page", "verify"),
+    ("card", "explain", "page", "verify"),
     ("commands/arguments",),
     ("commands/estimates", "commands/project", "commands/results", "commands/stages", "commands/translation"),
     ("commands",),
@@ -69,7 +69,7 @@ LAYERS = (
 WITHOUT_TORCH = (
     "compound_split", "hypotheses", "metrics", "scoring", "published", "claims", "curves", "evidence", "statistics",
     "comparisons", "markdown", "figures", "run_tables", "sections", "forensics", "report", "cost", "plans",
-    "inputs", "verify", "explain", "pointers", "reckoning", "significance",
+    "inputs", "verify", "explain", "pointers", "reckoning", "significance", "card",
     "hypertext", "interactive", "lengths", "licences", "page", "run_facts", "samples",
 )  # fmt: skip
 # A model is arithmetic.

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from bleuprint.commands.arguments import ClaimName, OptionalTable, RunNames, SentenceCount
-from bleuprint.console import plain_errors
+from bleuprint.commands.arguments import CardFile, ClaimName, OptionalTable, RunName, RunNames, SentenceCount
+from bleuprint.console import plain_errors, wrote
 from bleuprint.runs import CHECKSUMS, CORPORA, DOWNLOADS, PACKAGE, RAW, REPORTS, RESULTS, RUNS, WORK
 
 if TYPE_CHECKING:
@@ -135,3 +135,41 @@ def compare(runs: RunNames, sentences: SentenceCount = 3) -> None:
                 for other in range(1, len(runs)):
                     typer.echo(render_sentences(texts, other, sources, sentences) + "\n")
         typer.echo(HOW_TO_READ)
+
+
+def card(run: RunName, out: CardFile = None) -> None:
+    """Write a run's model card, in the form of the Hugging Face Hub.
+
+    Metadata with all scores, intended use, data and their licence, procedure with every parameter, evaluation with
+    signatures, limitations, how to get started, citation.
+
+    Example: python -m bleuprint card tiny-1 --out runs/tiny-1/README.md
+    """
+    with plain_errors("starts again"):
+        from bleuprint.card import Subject, load_facts, render_card
+        from bleuprint.files import write_text
+        from bleuprint.graph import load_params
+        from bleuprint.licences import load_licences
+        from bleuprint.report import read_result_of, require
+        from bleuprint.run_facts import RunProvenance
+        from bleuprint.scoring import read_json
+        from bleuprint.strict import validate
+
+        params = load_params()
+        spec, licences = params.run_named(run), load_licences()
+        result = read_result_of(run, spec, RESULTS / f"{run}.json")
+        provenance = require(RESULTS / f"{run}.provenance.json", f"score {run}")
+        subject = Subject(
+            spec,
+            result,
+            validate(RunProvenance, read_json(provenance), provenance),
+            params.recipes[spec.experiment],
+            params.corpora[spec.corpus],
+            load_facts(spec.dataset),
+            {spec.dataset: None, **licences}[spec.dataset],
+        )
+        if out is None:
+            typer.echo(render_card(subject), nl=False)
+            return
+        write_text(out, render_card(subject))
+        wrote(out)
