@@ -156,15 +156,16 @@ def opening(subject: Subject) -> str:
     reads = f"translates {corpus.source} to {corpus.target}"
     return (
         f"A Transformer of {result.parameters:,} parameters that {reads}, trained from nothing on "
-        f"{subject.facts.domain}. It is the run {code(result.run)}, experiment {code(result.experiment)} with "
-        f"seed {result.seed}, of bleuprint, which reruns a Transformer README's results table and says what holds."
+        f"{subject.facts.domain}. It is the run {code(result.run)}, experiment {code(result.experiment)} with seed "
+        f"{result.seed}, of bleuprint, which reruns a Transformer README's results table and says what of it holds."
     )
 
 
 def intended_use(subject: Subject) -> str:
     """Return what the model is for, and what it is not for."""
     return (
-        "Research and teaching: to check a published number, to compare recipes, to look into a small model. It is not made to translate texts that people rely on, nor any that are unlike its training data "
+        "Research and teaching: to check a published number, to compare recipes, to look into a small model. It is not "
+        "made to translate texts that people rely on, nor any that are unlike its training data "
         f"({subject.facts.domain})."
     )
 
@@ -205,7 +206,8 @@ def evaluation(subject: Subject) -> str:
     ]
     used = dict.fromkeys(name for scores in result.test_sets.values() for name in scores)
     legacy = result.legacy_score
-    meant = {**{name: METRICS[name].definition for name in used}, "legacy_score": MEASURES["legacy_score"].definition}
+    meant: dict[str, str] = {name: METRICS[name].definition for name in used}
+    meant["legacy_score"] = MEASURES["legacy_score"].definition
     return "\n\n".join(
         (
             markdown_table(header, rows),

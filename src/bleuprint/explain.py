@@ -23,9 +23,9 @@ from bleuprint.published import (
 )
 from bleuprint.reckoning import RULES, arithmetic
 from bleuprint.report import judge_claim, read_result_of
-from bleuprint.scoring import Result, read_json
+from bleuprint.scoring import Result
 from bleuprint.sections import claimed_value, measured_curve, measured_value
-from bleuprint.strict import choose, read_yaml, validate
+from bleuprint.strict import choose, read_json, read_yaml, validate
 
 # What the `sacrebleu` command is told for each metric, besides the texts. metrics.py builds the same.
 SACREBLEU_OPTIONS = {

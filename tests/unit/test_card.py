@@ -2,9 +2,10 @@
 
 import re
 from pathlib import Path
+from typing import cast
 
 import pytest
-from huggingface_hub import ModelCard
+from huggingface_hub import ModelCard, ModelCardData
 from specs import ROOT, bleuprint
 
 from bleuprint.card import CARDS_FILE, UNKNOWN, CardFacts, Subject, limitations, load_facts, metadata, render_card
@@ -12,8 +13,8 @@ from bleuprint.cli import COMMANDS
 from bleuprint.graph import load_params
 from bleuprint.licences import load_licences
 from bleuprint.run_facts import RunProvenance
-from bleuprint.scoring import read_json, read_result
-from bleuprint.strict import validate
+from bleuprint.scoring import read_result
+from bleuprint.strict import read_json, validate
 
 RUNS = sorted(path.stem for path in (ROOT / "results").glob("*-1.json"))
 SECTIONS = [
@@ -45,7 +46,7 @@ def subject(run: str) -> Subject:
 @pytest.mark.parametrize("run", RUNS)
 def test_the_hubs_library_reads_every_score(run: str) -> None:
     made = subject(run)
-    data = ModelCard(render_card(made)).data  # ValueError where the metadata are not the Hub's
+    data = cast("ModelCardData", ModelCard(render_card(made)).data)  # ValueError where the metadata are not the Hub's
     assert (data.language, data.license) == ([made.corpus.source, made.corpus.target], "other")
     assert (data.datasets, data.pipeline_tag) == (["bentrevett/multi30k"], "translation")
     assert data.eval_results is not None

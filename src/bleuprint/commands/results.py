@@ -152,8 +152,7 @@ def card(run: RunName, out: CardFile = None) -> None:
         from bleuprint.licences import load_licences
         from bleuprint.report import read_result_of, require
         from bleuprint.run_facts import RunProvenance
-        from bleuprint.scoring import read_json
-        from bleuprint.strict import validate
+        from bleuprint.strict import read_json, validate
 
         params = load_params()
         spec, licences = params.run_named(run), load_licences()
