@@ -173,7 +173,7 @@ def intended_use(subject: Subject) -> str:
 def training_data(subject: Subject) -> str:
     """Return which data the model saw, and on what terms."""
     corpus, licence = subject.corpus, subject.licence
-    terms = f"{licence.terms.partition('. ')[0].rstrip('.')}" if licence else UNKNOWN_TERMS
+    terms = terms_of(licence) if licence else UNKNOWN_TERMS
     title = f"[{escape(licence.title)}]({licence.url})" if licence else code(subject.run.dataset)
     learned = as_yaml(corpus.tokenizer.model_dump(mode="json"))
     return (
@@ -182,6 +182,11 @@ def training_data(subject: Subject) -> str:
         "about these data, nor about weights that were made from them.\n\n"
         f"Corpus {code(subject.run.corpus)}; its tokenizer, learnt from the training pairs:\n\n```yaml\n{learned}```"
     )
+
+
+def terms_of(licence: Licence) -> str:
+    """Return on what terms data may be used, without what is said of sentences that are shown: a card has none."""
+    return licence.terms.partition(". ")[0].partition("; downloaded")[0].rstrip(".")
 
 
 def procedure(subject: Subject) -> str:
@@ -248,12 +253,12 @@ def limitations(subject: Subject) -> list[str]:
 
 def get_started(subject: Subject) -> str:
     """Return the commands that make the model again and that use it."""
-    run = subject.result.run
+    run, commit = subject.result.run, code(subject.provenance.git.commit or "unknown")
     engine = f"\npython -m bleuprint export {run} --to ctranslate2" if subject.run.model == "transformer" else ""
     return (
-        f"In a clone of bleuprint, at commit {code(subject.provenance.git.commit or 'unknown')}, after `make venv`:\n\n"
+        f"In a clone of bleuprint, after `make venv` (the scores are of commit {commit}):\n\n"
         f"```sh\ndvc repro score@{run}  # data, training, translations, scores; with a DVC remote, --pull fetches them"
-        f"\npython -m bleuprint decode {run}  # translates the test sets with the averaged weights{engine}\n```\n\n"
+        f"{engine}\npython -m bleuprint translate {run} text.{subject.corpus.source}  # one sentence a line\n```\n\n"
         f"The weights are {code(f'runs/{run}/average/weights.safetensors')}, "
         f"the tokenizer is {code(f'data/corpora/{subject.run.corpus}/tokenizer.json')}."
     )

@@ -69,7 +69,8 @@ def test_every_section_is_there_and_its_commands_exist() -> None:
     assert named
     assert named <= commands
     assert text.count("```") % 2 == 0
-    assert "non-commercial research and education" in text
+    assert "for non-commercial research and education. bleuprint's code" in text
+    assert "sentences shown" not in text
     assert "None" not in text
 
 

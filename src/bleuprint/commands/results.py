@@ -138,7 +138,7 @@ def compare(runs: RunNames, sentences: SentenceCount = 3) -> None:
 
 
 def card(run: RunName, out: CardFile = None) -> None:
-    """Write a run's model card, in the form of the Hugging Face Hub.
+    """Write a run's model card in Hugging Face's form.
 
     Metadata with all scores, intended use, data and their licence, procedure with every parameter, evaluation with
     signatures, limitations, how to get started, citation.
