@@ -3,6 +3,7 @@
 import logging
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from datetime import date
 from pathlib import Path
 
 import typer
+
+from bleuprint.files import FULL
 
 LOGS = Path("work/logs")
 LINE = logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S")
@@ -44,6 +47,8 @@ def sentence(error: ValueError | OSError | RecursionError) -> str:
         return f"a file may be nested too deeply ({error})"
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
+    if error.errno in FULL and error.filename is None:
+        return f"{error.strerror} in {Path.cwd()}; {shutil.disk_usage(Path()).free:,} bytes are free there"
     files = " -> ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
     return f"{files}: {error.strerror}" if files else error.strerror
 
@@ -67,6 +72,7 @@ def start_log(stage: str, name: str) -> None:
     """Append the same messages, and tracebacks, to work/logs/{stage}-{name}.log, below a line with date and command."""
     LOGS.mkdir(parents=True, exist_ok=True)
     handler = logging.FileHandler(LOGS / f"{stage}-{name}.log", encoding="utf-8")
+    handler.handleError = lambda record: None  # type: ignore[method-assign]  # a full disk is the stage's to tell
     handler.setFormatter(LINE)
     logging.getLogger().addHandler(handler)
     logger.debug("%s: %s", date.today().isoformat(), this_command())

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 
 from bleuprint.datasets import ArchivesDataset, MirroredDataset, Splits
-from bleuprint.files import atomic_directory, sha256_of
+from bleuprint.files import atomic_directory, named_where_full, sha256_of
 from bleuprint.lines import decode
 
 if TYPE_CHECKING:
@@ -140,10 +140,11 @@ def stream_into(part: Path, url: str, start: int, bar: "Progress") -> bool:
     with open_source(url, start) as source, part.open("r+b" if source.first_byte else "wb") as file:
         file.seek(source.first_byte)
         task = bar.add_task(part.stem, total=source.size, completed=source.first_byte)
-        for chunk in source.chunks:
-            file.write(chunk)
-            bar.advance(task, len(chunk))
-        file.truncate()
+        with named_where_full(part, part, source.size):
+            for chunk in source.chunks:
+                file.write(chunk)
+                bar.advance(task, len(chunk))
+            file.truncate()
         return source.first_byte > 0
 
 

@@ -1,11 +1,14 @@
 """Files and directories that appear whole or not at all."""
 
+import errno
 import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -17,8 +20,9 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     remove_stale(path)
     partial = partial_of(path)
     try:
-        write(partial)
-        sync(partial)
+        with named_where_full(path, partial):
+            write(partial)
+            sync(partial)
         if path.exists():
             partial.chmod(path.stat().st_mode)
         partial.replace(path)
@@ -26,7 +30,8 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     except (OSError, ValueError):
         raise
     except Exception as error:  # SafetensorError, torch's RuntimeError
-        raise OSError(f"{path} cannot be written: {' '.join(str(error).split())}") from error
+        words = " ".join(str(error).split())
+        raise OSError(f"{path} cannot be written: {words}; {space_for(partial)}") from error
     finally:
         partial.unlink(missing_ok=True)
 
@@ -44,9 +49,10 @@ def atomic_directory(out: Path) -> Iterator[Path]:
     partial, old = partial_of(out), out.with_name(f"{out.name}.partial-old")
     partial.mkdir()
     try:
-        yield partial
-        for path in (*partial.rglob("*"), partial):
-            sync(path)
+        with named_where_full(out, partial):
+            yield partial
+            for path in (*partial.rglob("*"), partial):
+                sync(path)
         if out.exists():
             out.rename(old)  # a rename does not replace a directory that holds something
         partial.rename(out)
@@ -54,6 +60,28 @@ def atomic_directory(out: Path) -> Iterator[Path]:
     finally:
         for leftover in (partial, old):
             shutil.rmtree(leftover, ignore_errors=True)
+
+
+@contextmanager
+def named_where_full(path: Path, partial: Path, size: int | None = None) -> Iterator[None]:
+    """Let an OSError of a full disk or a used up quota tell what could not be written, and how much space it takes.
+
+    Python's own names no file. `partial` is what is there of it so far, `size` its bytes as a whole, where known.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise OSError(error.errno, f"{error.strerror}; {space_for(partial, size)}", str(path)) from error
+
+
+def space_for(partial: Path, size: int | None = None) -> str:
+    """Return how many bytes a file or directory takes, at least, and how many are free where it is."""
+    files = [path for path in (partial, *partial.rglob("*")) if path.is_file()]
+    written = sum(path.stat().st_size for path in files)
+    needed = f"more than {written:,} bytes are" if size is None else f"{size:,} bytes are"
+    return f"{needed} needed, and beside the {written:,} written {shutil.disk_usage(partial.parent).free:,} are free"
 
 
 @contextmanager

@@ -6,6 +6,7 @@ Markdown here is the report's own: names and texts in it are escaped already. Of
 import re
 import unicodedata
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
@@ -48,7 +49,7 @@ def label_cells(tokens: Sequence[Token]) -> None:
     """Give each cell of a table's body the text of its column's head as `data-label`, for narrow screens."""
     heads: list[str] = []
     column = 0
-    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
+    for token, following in zip_longest(tokens, tokens[1:]):
         if token.type == "table_open":
             heads = []
         elif token.type == "th_open" and following is not None:

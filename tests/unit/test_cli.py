@@ -132,7 +132,7 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     [
         (PermissionError(13, "Permission denied", "data/raw"), "data/raw: Permission denied"),
         (OSError(18, "Invalid cross-device link", "a", None, "b"), "a -> b: Invalid cross-device link"),
-        (OSError(28, "No space left on device"), "No space left on device"),
+        (OSError(28, "No space left on device", "a"), "a: No space left on device"),
         (OSError("broken"), "broken"),
         (ValueError("a is 1; valid: 2"), "a is 1; valid: 2"),
     ],

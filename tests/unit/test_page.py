@@ -242,3 +242,7 @@ def test_joiners_stay_and_what_turns_text_round_is_shown() -> None:
 
 def test_every_data_set_here_has_its_terms() -> None:
     assert set(load_licences()) == set(PARAMS.datasets)
+
+
+def test_a_table_without_claims_has_no_notes() -> None:
+    assert to_html("") == ""
