@@ -62,6 +62,8 @@ def make_project(root: Path) -> Path:
     """Make a project with a toy table of 60 updates."""
     shutil.copytree(ROOT / "workflow/tables", root / "workflow/tables")
     shutil.copy(ROOT / "params.yaml", root)
+    (root / "reports").mkdir()
+    shutil.copy(ROOT / "reports/deviations.json", root / "reports")  # of the report, and outside the graph
     run(root, "use", "demo")
     yaml = YAML(typ="safe", pure=True)
     params = yaml.load(root / "params.yaml")
