@@ -80,7 +80,7 @@ def measure_cost(recipe: Recipe, effort: Effort, scratch: Path) -> Cost:
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()  # not before torch has used the GPU, which would be an error
     with closing(endless_updates(recipe, training, learner.device)) as updates:
-        do_updates(recipe, learner, Progress(), islice(updates, effort.warm_up))
+        time_block(recipe, learner, Progress(), islice(updates, effort.warm_up))  # a GPU has done them, too
         seconds, tokens = time_blocks(recipe, learner, progress, updates, effort)
     epoch_end = time_epoch_end(learner, progress, validation, effort.epoch_ends, scratch)
     peak_mb = torch.cuda.max_memory_allocated() // 2**20 if on_gpu else None
