@@ -13,6 +13,7 @@ COMMANDS = (
     stages.score,
     stages.report,
     project.check,
+    project.doctor,
     project.use,
     project.new_experiment,
     results.readme,

@@ -25,7 +25,7 @@ from bleuprint.tokenizers import SPECIALS
 
 STAGES = ["download", "tokenize", "train", "average", "decode", "score", "report"]
 COMMANDS = [
-    *STAGES, "check", "use", "new-experiment", "readme", "deviations", "verify", "explain", "compare", "card",
+    *STAGES, "check", "doctor", "use", "new-experiment", "readme", "deviations", "verify", "explain", "compare", "card",
     "describe", "cost", "plan", "translate", "export", "ui",
 ]  # fmt: skip
 HEAVY = {"torch", "mlflow", "spacy", "pydantic", "ruamel", "numpy", "pandas", "altair", "sacrebleu", "rich", "filelock"}

@@ -1,5 +1,7 @@
 """Commands around the graph: which table is built, what is added, where runs are seen, what else reads the models."""
 
+from pathlib import Path
+
 import typer
 
 from bleuprint.commands.arguments import (
@@ -17,7 +19,7 @@ from bleuprint.commands.arguments import (
     TargetText,
 )
 from bleuprint.console import plain_errors, start_log, wrote
-from bleuprint.runs import CORPORA, RUNS
+from bleuprint.runs import CORPORA, RAW, RUNS
 
 
 def use(table: TableName) -> None:
@@ -75,6 +77,21 @@ def new_experiment(
         for path in add_experiment(Wish(name, of, src, tgt, data, texts)):
             wrote(path)
         typer.echo(f"Next: python -m bleuprint use {name} && dvc repro")
+
+
+def doctor() -> None:
+    """Check machine and project, and say what to do.
+
+    A line for each: Python, packages, torch and GPU, threads, allocator, disk, folders, mirrors, DVC, MLflow, git. Exit
+    code 1 where there is a problem; a warning is none.
+
+    Example: python -m bleuprint doctor
+    """
+    with plain_errors("starts again"):
+        from bleuprint.doctor import examine, report
+
+        if not report(examine(Path(), RAW), typer.echo):
+            raise typer.Exit(1)
 
 
 def export(run: RunName, to: Engine, quantization: Quantization = "none") -> None:

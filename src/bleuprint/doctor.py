@@ -1,0 +1,52 @@
+"""`doctor`: what is wrong with machine or project, one line a check, before a run is lost to it."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from bleuprint import machine_checks as machine
+from bleuprint import project_checks as project
+from bleuprint.findings import Finding
+from bleuprint.graph import load_params
+
+
+def examine(root: Path, raw: Path) -> Iterator[tuple[str, Finding]]:
+    """Yield the name of each check and what it found, as soon as it is known.
+
+    Without parameters that can be read, what depends on them is left out.
+    """
+    yield "python", machine.check_python()
+    yield "code", machine.check_installation()
+    yield "packages", machine.check_packages(root / "requirements.lock")
+    try:
+        params = load_params(root / "params.yaml")
+    except ValueError as error:
+        more = len(str(error).splitlines()) - 1
+        text = str(error).splitlines()[0] + (f" (and {more} more)" if more else "")
+        yield "params", Finding("problem", text, "mend it: the checks that need it are left out")
+        params = None
+    else:
+        yield "params", Finding("ok", f"table {params.table}, {len(params.runs)} runs")
+    yield "torch", machine.check_torch(params.machine.device if params else "auto")
+    if params:
+        yield "threads", machine.check_threads(params.machine.threads)
+    yield "allocator", machine.check_allocator()
+    yield "disk", machine.check_disk(list(dict.fromkeys([root.resolve(), Path(tempfile.gettempdir())])))
+    yield "folders", project.check_folders(root)
+    if params:
+        yield "mirrors", project.check_mirrors(params, raw)
+        yield "dvc", project.check_dvc(params, root)
+    yield "mlflow", project.check_mlflow(root.resolve())
+    yield "git", project.check_git(root)
+
+
+def report(found: Iterator[tuple[str, Finding]], say: Callable[[str], None]) -> bool:
+    """Say each finding in a line, and at the end how many there are; return whether there is no problem."""
+    states = []
+    for name, finding in found:
+        advice = f" -> {finding.advice}" if finding.advice else ""
+        say(f"{finding.state:8} {name:10} {finding.text}{advice}")
+        states.append(finding.state)
+    problems, warnings = states.count("problem"), states.count("warning")
+    say(f"{problems} problem{'' if problems == 1 else 's'}, {warnings} warning{'' if warnings == 1 else 's'}")
+    return not problems
