@@ -7,7 +7,7 @@ from pathlib import Path
 from bleuprint import machine_checks as machine
 from bleuprint import project_checks as project
 from bleuprint.findings import Finding
-from bleuprint.graph import load_params
+from bleuprint.graph import Params, load_params
 
 
 def examine(root: Path, raw: Path) -> Iterator[tuple[str, Finding]]:
@@ -18,15 +18,8 @@ def examine(root: Path, raw: Path) -> Iterator[tuple[str, Finding]]:
     yield "python", machine.check_python()
     yield "code", machine.check_installation()
     yield "packages", machine.check_packages(root / "requirements.lock")
-    try:
-        params = load_params(root / "params.yaml")
-    except ValueError as error:
-        more = len(str(error).splitlines()) - 1
-        text = str(error).splitlines()[0] + (f" (and {more} more)" if more else "")
-        yield "params", Finding("problem", text, "mend it: the checks that need it are left out")
-        params = None
-    else:
-        yield "params", Finding("ok", f"table {params.table}, {len(params.runs)} runs")
+    params, finding = read_params(root)
+    yield "params", finding
     yield "torch", machine.check_torch(params.machine.device if params else "auto")
     if params:
         yield "threads", machine.check_threads(params.machine.threads)
@@ -38,6 +31,17 @@ def examine(root: Path, raw: Path) -> Iterator[tuple[str, Finding]]:
         yield "dvc", project.check_dvc(params, root)
     yield "mlflow", project.check_mlflow(root.resolve())
     yield "git", project.check_git(root)
+
+
+def read_params(root: Path) -> tuple[Params | None, Finding]:
+    """Return the parameters, None where they have mistakes, of which the first one is told."""
+    try:
+        params = load_params(root / "params.yaml")
+    except ValueError as error:
+        first, *others = str(error).splitlines()
+        text = f"{first} (and {len(others)} more)" if others else first
+        return None, Finding("problem", text, "mend it: the checks that need it are left out")
+    return params, Finding("ok", f"table {params.table}, {len(params.runs)} runs")
 
 
 def report(found: Iterator[tuple[str, Finding]], say: Callable[[str], None]) -> bool:

@@ -6,7 +6,7 @@ import re
 import socket
 import sqlite3
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from importlib.util import find_spec
@@ -69,7 +69,7 @@ def mirror_of(name: str, dataset: Dataset, raw: Path, environment: Mapping[str, 
         mirrors, path = mirrors_and_file(dataset, environment)
     except ValueError as error:
         return Finding("problem", str(error), "unset BLEUPRINT_MIRROR, or give one URL")
-    reasons = []
+    reasons: list[str] = []
     for mirror in mirrors:
         if (reason := unreachable(f"{mirror.rstrip('/')}/{quote(path)}")) is None:
             ahead = f" ({'; '.join(reasons)})" if reasons else ""
@@ -86,10 +86,9 @@ def mirrors_and_file(dataset: Dataset, environment: Mapping[str, str]) -> tuple[
     assert not isinstance(dataset, GeneratedDataset)
     if isinstance(dataset, ArchivesDataset):
         return mirrors_in_order(dataset, environment), next(iter(dataset.archives.values())).path
-    path = next(iter(dataset.files.values())).path
     if isinstance(dataset, MirroredDataset):
-        return mirrors_in_order(dataset, environment), path
-    return places_in_order(dataset, environment), path
+        return mirrors_in_order(dataset, environment), next(iter(dataset.files.values())).path
+    return places_in_order(dataset, environment), next(iter(dataset.files.values())).path
 
 
 def unreachable(url: str) -> str | None:
@@ -131,7 +130,7 @@ def check_dvc(params: Params, root: Path) -> Finding:
 
 def stages_of(params: Params) -> list[str]:
     """Return the names of the active table's stages, in the graph's order."""
-    of = {
+    of: dict[str, Iterable[str]] = {
         "download": params.inputs.datasets,
         "tokenize": params.inputs.corpora,
         "train": params.trainings,
