@@ -36,6 +36,8 @@ class WholeMachine(Machine):
 class Speed(Strict):
     """The clock's seconds of a training and its median tokens a second; None where its log does not say."""
 
+    model_config = ConfigDict(extra="ignore")
+
     seconds: NonNegative | None
     tokens_per_second: NonNegative | None
 

@@ -35,7 +35,7 @@ PROVENANCE = {
     "threads": 2,
     "python": "3.11",
     "versions": {"torch": "2", "mlflow": None},
-    "training": {"seconds": 7200.0, "tokens_per_second": 1234.5},
+    "training": {"seconds": 7200.0, "tokens_per_second": 1234.5, "processes": [1, 2]},
 }
 
 
