@@ -21,10 +21,10 @@ RULES = {
 def arithmetic(judgement: Judgement | CurveJudgement) -> list[str]:
     """Return by which numbers a verdict came about."""
     if judgement.verdict == "not run":
-        rerun = judgement.experiment
-        return [
-            f"this table has no whole epoch of {rerun}" if rerun else "no experiment of this table is a rerun of it"
-        ]
+        if judgement.experiment is None:
+            return ["no experiment of this table is a rerun of it"]
+        what = "whole epoch" if isinstance(judgement, CurveJudgement) else "run"
+        return [f"this table has no {what} of {judgement.experiment}"]
     if judgement.verdict == "diverged":
         return ["the training of one of its runs ended at a loss that is not finite"]
     if judgement.verdict == "not comparable":
