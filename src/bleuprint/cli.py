@@ -2,7 +2,7 @@
 
 import typer
 
-from bleuprint.commands import estimates, project, results, stages, translation
+from bleuprint.commands import estimates, project, records, results, stages, translation
 
 COMMANDS = (
     stages.download,
@@ -27,6 +27,7 @@ COMMANDS = (
     estimates.plan,
     translation.translate,
     project.export,
+    records.track,
     project.ui,
 )
 

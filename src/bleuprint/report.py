@@ -36,6 +36,7 @@ from bleuprint.published import (
 from bleuprint.run_tables import render_comparisons, render_runs, render_single_runs
 from bleuprint.scoring import Result, read_result
 from bleuprint.sections import render_claims, render_metrics, render_trainings, render_verdicts
+from bleuprint.statistics import refuse_mixtures
 
 BEGIN = "<!-- bleuprint:table:begin -->"
 END = "<!-- bleuprint:table:end -->"
@@ -94,6 +95,7 @@ def write_report(
     evidence = load_evidence(table, evidence_file, tables_dir)
     check_evidence(evidence, table, claims)
     found = [read_result_of(run, settings, results[run]) for run, settings in runs.items()]
+    refuse_mixtures(found)
     epochs = {result.run: read_history_of(result, histories[result.run]) for result in found}
     judgements = [judge_claim(claim, table, found, epochs, curves_dir) for claim in claims]
     compared = [compare(comparison, found, decoded, scoring) for comparison in comparisons]

@@ -1,7 +1,7 @@
 """Seeds as statistics: several runs of one experiment as a mean, its spread and its interval; one run as it is."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple
 
@@ -31,6 +31,31 @@ def by_experiment(results: Sequence[Result]) -> dict[str, tuple[Result, ...]]:
     """Return the results of each experiment, in their order."""
     names = dict.fromkeys(result.experiment for result in results)
     return {name: tuple(result for result in results if result.experiment == name) for name in names}
+
+
+def refuse_mixtures(results: Sequence[Result]) -> None:
+    """Raise ValueError where runs that would share a row come from different data or code, as their hashes say."""
+    for runs in by_experiment(results).values():
+        first = runs[0]
+        for other in runs[1:]:
+            differ = [
+                f"{kind} ({', '.join(names)})"
+                for kind, names in (
+                    ("data", differing(first.data, other.data)),
+                    ("code", differing(first.code, other.code)),
+                )
+                if names
+            ]
+            if differ:
+                raise ValueError(
+                    f"{first.run} and {other.run} are no row: they come from different {' and '.join(differ)}; bring "
+                    "both up to date with `dvc repro` or `snakemake`"
+                )
+
+
+def differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    """Return the names that two records of hashes do not agree on."""
+    return sorted({name for name, _ in one.items() ^ other.items()})
 
 
 def converged(results: Sequence[Result]) -> tuple[Result, ...]:

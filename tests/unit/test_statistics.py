@@ -7,7 +7,7 @@ import pytest
 
 from bleuprint.metrics import Score
 from bleuprint.scoring import LegacyScore, Result, Tokens
-from bleuprint.statistics import Summary, by_experiment, summarise, summarise_scores, t_quantile
+from bleuprint.statistics import Summary, by_experiment, refuse_mixtures, summarise, summarise_scores, t_quantile
 
 
 def score(value: float) -> Score:
@@ -75,3 +75,16 @@ def test_the_interval_covers_the_mean_in_95_of_100_experiments() -> None:
     draw = random.Random(7)
     found = [summarise([score(draw.gauss(40, 0.3)) for _ in range(3)]) for _ in range(2000)]
     assert 0.935 < sum(summary.low <= 40 <= summary.high for summary in found) / len(found) < 0.965
+
+
+@pytest.mark.parametrize(
+    ("kind", "of_both"), [("data", "corpus"), ("code", "training.py")], ids=["other-data", "other-code"]
+)
+def test_runs_of_other_data_or_code_do_not_share_a_row(kind: str, of_both: str) -> None:
+    """Other experiments may have other data and code: they have rows of their own."""
+    runs = [result("a", seed).model_copy(update={kind: {of_both: "1", "raw": "0"}}) for seed in (1, 2)]
+    other = result("b", 1).model_copy(update={kind: {of_both: "2"}})
+    refuse_mixtures([*runs, other])
+    runs[1] = runs[1].model_copy(update={kind: {of_both: "2", "raw": "0"}})
+    with pytest.raises(ValueError, match=rf"^a-1 and a-2 are no row: they come from different {kind} \({of_both}\);"):
+        refuse_mixtures([*runs, other])

@@ -180,6 +180,7 @@ def score(run: RunName) -> None:
     with plain_errors("starts again"):
         from bleuprint.graph import load_params
         from bleuprint.hypotheses import keep_texts
+        from bleuprint.replay import scores_of
         from bleuprint.scoring import score_run
         from bleuprint.tracking import track_scores
 
@@ -209,9 +210,7 @@ def score(run: RunName) -> None:
         )
         keep_texts(RUNS / run / "decode", history, CORPORA / spec.corpus, splits, RESULTS / run)
         wrote(RESULTS / f"{run}.json")
-        scores = {f"{test}/{name}": s.score for test, found in result.test_sets.items() for name, s in found.items()}
-        scores[f"{result.legacy_score.split}/legacy_score"] = result.legacy_score.score
-        track_scores(params.table, run, result.steps, settings_of(params, run)[1], scores)
+        track_scores(params.table, run, result.steps, settings_of(params, run)[1], scores_of(result))
 
 
 def report() -> None:
