@@ -1,7 +1,9 @@
 """manifest.json beside files: the sha256 of each, by which whoever reads them sees that a bit has changed."""
 
 import json
+import platform
 from pathlib import Path
+from typing import Any
 
 from bleuprint.files import sha256_of
 
@@ -9,9 +11,22 @@ MANIFEST = "manifest.json"
 
 
 def write_digests(directory: Path) -> None:
-    """Write the manifest of all files in a directory."""
-    files = {path.name: sha256_of(path) for path in sorted(directory.iterdir())}
-    (directory / MANIFEST).write_text(json.dumps({"files": files}, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    """Write the manifest of all files in a directory, with what else decided their bits."""
+    manifest = {"files": {path.name: sha256_of(path) for path in sorted(directory.iterdir())}, "made_with": made_with()}
+    (directory / MANIFEST).write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def made_with() -> dict[str, Any]:
+    """Return what decides the bits of weights besides parameters, data and code (docs/what-changes-bits.md)."""
+    import torch
+
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_initialized() else None,
+    }
 
 
 def read_digests(directory: Path) -> dict[str, str]:

@@ -111,11 +111,14 @@ def output_of(*command: str) -> str | None:
 
 
 def summarise_training(metrics: Path) -> dict[str, Any] | None:
-    """Return {"seconds", "tokens_per_second", "processes"} of a training log (JSON lines); null where the file is gone.
+    """Return {"seconds", "tokens_per_second", "processes", "made_with"} of a training log (JSON lines).
+
+    Null where the file is gone.
 
     `seconds` is the largest `seconds` of its lines, which training counts up, `tokens_per_second` the median of
     theirs, `processes` how many trained together, in order where one number went on from another's state; null where no
-    line has the key. Raise ValueError on a line that is not JSON.
+    line has the key. `made_with` stands in the manifest of the weights beside the log. Raise ValueError on a line that
+    is not JSON.
     """
     if not metrics.exists():
         return None
@@ -127,6 +130,7 @@ def summarise_training(metrics: Path) -> dict[str, Any] | None:
         "seconds": max(seconds) if seconds else None,
         "tokens_per_second": round(statistics.median(speeds), 1) if speeds else None,
         "processes": [count for count, _ in groupby(starts.values())] or None,
+        "made_with": read_made_with(metrics.parent / "weights"),
     }
 
 
@@ -139,3 +143,11 @@ def parse_line(line: str, path: Path) -> dict[str, float]:
     if not isinstance(row, dict) or not all(isinstance(value, int | float) for value in row.values()):
         raise ValueError(f"{path} holds a line that is no numbers by name: {line[:80]!r}")
     return row
+
+
+def read_made_with(weights: Path) -> dict[str, Any] | None:
+    """Return what the manifest of a training's weights says of its environment; null where that is not known."""
+    try:
+        return json.loads((weights / "manifest.json").read_text(encoding="utf-8"))["made_with"]
+    except (FileNotFoundError, json.JSONDecodeError, KeyError):
+        return None

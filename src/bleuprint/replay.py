@@ -26,11 +26,10 @@ from bleuprint.tracking import (
 )
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient
-
     from bleuprint.scoring import Result
+    from bleuprint.tracking import MlflowClient
 
-NOT_METRICS = ("step", "epoch")  # what else a line of metrics.jsonl has
+NOT_METRICS = ("step", "epoch", "processes")  # what else a line of metrics.jsonl has
 
 
 class Point(NamedTuple):

@@ -78,9 +78,14 @@ def test_training_speed_and_time(tmp_path: Path) -> None:
     log = tmp_path / "metrics.jsonl"
     rows = [{"tokens_per_second": speed, "seconds": seconds} for speed, seconds in ((9.0, 1.5), (1.0, 2.5), (8.0, 9))]
     log.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"epoch": 1, "validation_loss": 2.0}]))
-    assert summarise_training(log) == {"seconds": 9, "tokens_per_second": 8.0, "processes": None}
+    assert summarise_training(log) == {"seconds": 9, "tokens_per_second": 8.0, "processes": None, "made_with": None}
     log.write_text('{"step": 1}\n')
-    assert summarise_training(log) == {"seconds": None, "tokens_per_second": None, "processes": None}
+    assert summarise_training(log) == {
+        "seconds": None,
+        "tokens_per_second": None,
+        "processes": None,
+        "made_with": None,
+    }
     log.write_text('{"step": 1}\n{"st')
     with pytest.raises(ValueError, match=r"metrics\.jsonl holds a line that is not JSON"):
         summarise_training(log)

@@ -153,3 +153,5 @@ def test_provenance_finds_the_time_that_training_took(finished: Path) -> None:
     assert found is not None
     assert found["seconds"] == max(line["seconds"] for line in read_lines(finished) if "seconds" in line) > 0
     assert found["tokens_per_second"] is not None
+    assert found["made_with"]["torch"] == torch.__version__
+    assert found["made_with"]["threads"] == 1

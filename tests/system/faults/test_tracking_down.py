@@ -108,6 +108,7 @@ def test_a_deleted_database_is_noticed_and_filled_again(
     record("fault", "MLflow's database deleted during training", 1, 1)
 
 
+@pytest.mark.slow_faults
 def test_a_locked_database_is_noticed_and_filled_up(
     corpus: Path, finished: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, record: Record
 ) -> None:
@@ -175,6 +176,7 @@ def processes() -> Iterator[Path]:
             yield path
 
 
+@pytest.mark.slow_faults
 def test_an_mlflow_that_is_not_there_takes_nothing_and_says_so(
     corpus: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: Record
 ) -> None:
