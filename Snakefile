@@ -2,6 +2,7 @@
 # the two.
 #
 #   download → tokenize → train → average → decode → score → report
+#                                           └ attend ────────┘
 #
 #   snakemake -n                             what would run, and why
 #   snakemake --cores 2                      the active table
@@ -38,7 +39,7 @@ rule all:
     input:
         # Committed to git.
         expand("reports/{table}/{part}", table=PARAMS.table, part=["results.md", "figures", "report.html"]),
-        expand("results/{run}{kind}", run=PARAMS.runs, kind=["", ".json", ".provenance.json"]),
+        expand("results/{run}{kind}", run=PARAMS.runs, kind=["", ".attention.json", ".json", ".provenance.json"]),
         # Not committed. Without these lines a fresh clone would believe the committed results: git's files are as new as
         # the clone, so nothing looks out of date.
         expand("runs/{run}/train/weights", run=PARAMS.trainings),

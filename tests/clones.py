@@ -12,9 +12,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 MAKE = ("make", f"VENV={sys.prefix}", "STAMP=")  # in the environment that runs the tests: nothing is installed
-JOBS = ["download", "tokenize", "train", "average", "decode", "score", "report"]
+JOBS = ["download", "tokenize", "train", "average", "decode", "attend", "score", "report"]
 SAME_BYTES = (
     "results/toy-1.json",
+    "results/toy-1.attention.json",
     "results/toy-1/test.hyp.txt",
     "results/toy-1/val.forced-rows.txt",
     "runs/toy-1/average/weights.safetensors",

@@ -10,6 +10,7 @@ COMMANDS = (
     stages.train,
     stages.average,
     stages.decode,
+    stages.attend,
     stages.score,
     stages.report,
     project.check,

@@ -34,12 +34,20 @@ def inline(markdown: str) -> Markup:
 def visible(text: str) -> Markup:
     """Return text as HTML in which characters that nobody sees, or that turn text round, stand as ⟨U+202E⟩."""
     pieces = (
-        Markup("<span class=unseen>⟨U+{:04X}⟩</span>").format(ord(character))
-        if unicodedata.category(character) in SHOWN_AS_CODE and character not in JOINERS
-        else escape(character)
+        Markup("<span class=unseen>{}</span>").format(named(character)) if is_unseen(character) else escape(character)
         for character in text
     )
     return Markup("").join(pieces)
+
+
+def named(text: str) -> str:
+    """Return text, not HTML, with those characters as ⟨U+202E⟩."""
+    return "".join(f"⟨U+{ord(character):04X}⟩" if is_unseen(character) else character for character in text)
+
+
+def is_unseen(character: str) -> bool:
+    """Return whether nobody sees a character though it does something."""
+    return unicodedata.category(character) in SHOWN_AS_CODE and character not in JOINERS
 
 
 # --- Markdown ---------------------------------------------------------------------------------------------------------

@@ -13,16 +13,17 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from bleuprint.attended import Attention
 from bleuprint.claims import CurveJudgement, Judgement
 from bleuprint.files import write_text
 from bleuprint.forensics import render_curves, render_evidence
 from bleuprint.graph import Run
-from bleuprint.hypertext import inline, to_html, visible
+from bleuprint.hypertext import inline, named, to_html, visible
 from bleuprint.interactive import FIGURES, describe, interactive
 from bleuprint.lengths import length_chart, length_rows
 from bleuprint.licences import LICENCES_FILE, load_licences
 from bleuprint.params import Corpus, Experiment, Splits
-from bleuprint.report import Reported
+from bleuprint.report import Reported, require
 from bleuprint.run_facts import Facts, RunProvenance, facts_of
 from bleuprint.run_tables import render_runs, render_single_runs
 from bleuprint.samples import choose_samples
@@ -45,6 +46,7 @@ class Inputs(NamedTuple):
     raw: Mapping[str, Path]
     decoded: Mapping[str, Path]
     provenances: Mapping[str, Path]
+    attention: Mapping[str, Path]
     deviations: Path
 
 
@@ -63,6 +65,8 @@ def write_page(table: str, reported: Reported, inputs: Inputs, out: Path, licenc
         inks=INK,
         samples=choose_samples(inputs.runs, inputs.corpora, inputs.splits, inputs.raw, inputs.decoded),
         licences=load_licences(licences_file),
+        maps=maps_of(inputs),
+        no_maps=no_maps_of(inputs),
         facts=[facts_in(table, reported, inputs, run) for run in inputs.runs],
         parts=parts_of(reported),
         deviations=read_json(inputs.deviations),
@@ -121,6 +125,37 @@ def facts_in(table: str, reported: Reported, inputs: Inputs, run: str) -> Facts:
     path, spec = inputs.provenances[run], inputs.runs[run]
     provenance = validate(RunProvenance, read_json(path), path)
     return facts_of(table, spec, result, inputs.recipes[run], inputs.corpora[spec.corpus], provenance)
+
+
+# --- attention --------------------------------------------------------------------------------------------------------
+
+
+def read_attention(inputs: Inputs, run: str) -> Attention:
+    """Return where a run's model looks; ValueError where the file is missing, damaged or another run's."""
+    path = require(inputs.attention[run], f"attend {run}")
+    found = validate(Attention, read_json(path), path)
+    if found.run != run:
+        raise ValueError(f"{path} is of {found.run}, not of {run}; make it again: python -m bleuprint attend {run}")
+    return found
+
+
+def maps_of(inputs: Inputs) -> list[dict[str, Any]]:
+    """Return the attention maps of the runs that have some, their tokens as they can be shown."""
+    found = [read_attention(inputs, run).model_dump(exclude={"why_not", "test"}) for run in inputs.runs]
+    for sentence in (sentence for attention in found for sentence in attention["sentences"]):
+        for key in ("read", "before", "written"):
+            sentence[key] = [named(token) for token in sentence[key]]
+    return [attention for attention in found if attention["sentences"]]
+
+
+def no_maps_of(inputs: Inputs) -> list[dict[str, str]]:
+    """Return the runs without maps, each with the reason."""
+    found = [read_attention(inputs, run) for run in inputs.runs]
+    return [
+        {"run": attention.run, "why": attention.why_not or f"no sentence of {attention.test} is short enough"}
+        for attention in found
+        if not attention.sentences
+    ]
 
 
 # --- charts -----------------------------------------------------------------------------------------------------------

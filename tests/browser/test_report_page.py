@@ -125,6 +125,31 @@ def test_the_keyboard_goes_everywhere(browser: "Browser", report_page: Path) -> 
         assert run.get_attribute("open") is not None
 
 
+def test_attention_is_chosen_by_the_keyboard(browser: "Browser", report_page: Path) -> None:
+    with opened(browser, report_page, "phone") as page:
+        caption = page.locator("#attention-map caption")
+        before = caption.inner_text()
+        for name, key in (("run", "End"), ("kind", "ArrowDown"), ("sentence", "ArrowDown")):
+            page.locator(f"#attention-controls [name={name}]").focus()
+            page.keyboard.press(key)
+        page.locator("#attention-controls [name=head]:checked").focus()
+        page.keyboard.press("ArrowLeft")
+        chosen = page.locator("#attention-controls [name=head]:checked")
+        assert chosen.evaluate("radio => radio === document.activeElement")
+        assert str(chosen.get_attribute("aria-label")) in caption.inner_text().replace(": ", ", ")
+        assert "the source to itself" in caption.inner_text()
+        assert caption.inner_text() != before
+        rows = page.locator("#attention-map tbody tr")
+        assert rows.count() == page.locator("#attention-map thead th").count()  # the source looks at itself
+        for row in rows.all():
+            shares = [int(text) for text in row.locator("td").all_inner_texts() if text]
+            assert sum(shares) <= 102  # those below 10 % have no number
+        box = page.locator("#attention-map").bounding_box()
+        assert box is not None
+        assert box["width"] <= SIZES["phone"][0]
+        assert "line 1:" not in page.locator("[name=sentence] option:checked").inner_text()
+
+
 def test_a_pointer_reads_marks_and_zooms(browser: "Browser", report_page: Path) -> None:
     with opened(browser, report_page) as page:
         chart = page.locator("#figure-loss")

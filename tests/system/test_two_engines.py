@@ -186,7 +186,7 @@ def test_a_run_with_the_weights_of_another_trains_nothing(finished_copy: Path, e
     (root / "workflow/tables/compared.yaml").write_text(COMPARED)
     run(root, "python", "-m", "bleuprint", "use", "compared")
     weights = (root / "runs/toy-1/train/weights").stat().st_mtime_ns
-    later = ["average", "decode", "score", "report"]
+    later = ["average", "decode", "attend", "score", "report"]
     assert changed_stages(root) == later
     assert planned_jobs(root) == later
     run(root, *engine)

@@ -23,7 +23,7 @@ from bleuprint.idstore import write_ids
 from bleuprint.runs import code_files
 from bleuprint.tokenizers import SPECIALS
 
-STAGES = ["download", "tokenize", "train", "average", "decode", "score", "report"]
+STAGES = ["download", "tokenize", "train", "average", "decode", "attend", "score", "report"]
 COMMANDS = [
     *STAGES, "check", "doctor", "use", "new-experiment", "readme", "deviations", "verify", "explain", "compare", "card",
     "describe", "cost", "plan", "translate", "export", "track", "ui",

@@ -13,7 +13,7 @@ from bleuprint.hypertext import inline, to_html, visible
 from bleuprint.lengths import FEWEST, group_of, labels, score_by_length
 from bleuprint.licences import load_licences
 from bleuprint.metrics import MetricName, Score
-from bleuprint.page import Inputs, write_page
+from bleuprint.page import Inputs, maps_of, write_page
 from bleuprint.params import Scoring
 from bleuprint.report import write_report
 from bleuprint.samples import BEST, EVEN, WORST, choose
@@ -39,6 +39,13 @@ PROVENANCE = {
 }
 
 
+ATTENTION: dict[str, object] = {
+    "run": RUN, "test": "test", "layers": 1, "heads": 1, "why_not": None,
+    "sentences": [{"line": 7, "read": ["\u202e<i>", "<eos>"], "before": ["<sos>"], "written": ["x"], "cut": True,
+                   "encoder": "AAAAAA==", "decoder": "/w==", "cross": "f4A="}],
+}  # fmt: skip
+
+
 def result() -> Result:
     names: tuple[MetricName, ...] = ("bleu_lc_tok", "bleu_13a_lc", "chrf")
     scores = {name: Score(score=40.0, low=39.0, high=41.0, signature=f"nrefs:1|of:{name}") for name in names}
@@ -57,6 +64,7 @@ def build(place: Path, hypotheses: Sequence[str], references: Sequence[str], sou
     (place / "history.csv").write_text("epoch,step,train_loss,validation_loss,lr\n1,10,6.5,5.5,0.1\n2,20,5.5,5.0,0.1\n")
     (place / "claims.yaml").write_text(CLAIM)
     (place / "deviations.json").write_text(json.dumps({"ASSUME": {"<u>a</u>": ["params.yaml"]}, "DEVIATES": {}}))
+    write_json(place / "attention.json", ATTENTION)
     for folder in ("raw", "decoded"):
         (place / folder).mkdir(exist_ok=True)
     for name, lines in {"raw/test.en": sources, "raw/test.de": references}.items():
@@ -74,7 +82,7 @@ def build(place: Path, hypotheses: Sequence[str], references: Sequence[str], sou
     )  # fmt: skip
     inputs = Inputs(
         runs, {RUN: PARAMS.recipes["toy"]}, PARAMS.corpora, {"toy": splits}, {"toy": place / "raw"}, decoded,
-        provenances, place / "deviations.json",
+        provenances, {RUN: place / "attention.json"}, place / "deviations.json",
     )  # fmt: skip
     write_page("demo", reported, inputs, place / "report/report.html")
     return (place / "report/report.html").read_text()
@@ -174,6 +182,42 @@ def build_again(place: Path) -> None:
         {"toy": place / "raw"},
         {RUN: place / "decoded"},
     )
+
+
+# --- attention --------------------------------------------------------------------------------------------------------
+
+
+def test_the_maps_are_in_the_page_their_tokens_shown(page: str) -> None:
+    data = re.search(r'id="attention-data">(.*?)</script>', page)
+    assert data is not None
+    assert "<" not in data[1]
+    [found] = json.loads(data[1])
+    assert (found["run"], found["layers"], found["heads"]) == (RUN, 1, 1)
+    assert found["sentences"][0]["read"] == ["⟨U+202E⟩<i>", "<eos>"]
+
+
+def test_a_run_without_maps_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for sentences, why, told in (([], "it has <none>", "it has <none>"), ([], None, "no sentence of test is short")):
+        monkeypatch.setitem(ATTENTION, "sentences", sentences)
+        monkeypatch.setitem(ATTENTION, "why_not", why)
+        text = Elements(build(tmp_path, TEXTS, TEXTS, TEXTS)).text
+        assert f"toy-1 has no maps: {told}" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("run", "message"), [("other-1", "is of other-1, not of toy-1"), (None, "is missing; make it with")]
+)
+def test_attention_that_is_missing_or_of_another_run_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: str | None, message: str
+) -> None:
+    build(tmp_path, TEXTS, TEXTS, TEXTS)
+    if run is None:
+        (tmp_path / "attention.json").unlink()
+    else:
+        write_json(tmp_path / "attention.json", ATTENTION | {"run": run})
+    inputs = Inputs({RUN: PARAMS.run_named(RUN)}, {}, {}, {}, {}, {}, {}, {RUN: tmp_path / "attention.json"}, tmp_path)
+    with pytest.raises(ValueError, match=f"{message}.*python -m bleuprint attend toy-1"):
+        maps_of(inputs)
 
 
 # --- samples ----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ ENTRIES = {
     "train": ("training", "models/{model}"),
     "average": ("checkpoint",),
     "decode": ("decoding", "models/{model}"),
+    "attend": ("attention", "models/{model}"),
     "score": ("scoring", "hypotheses"),
     "report": ("report", "page"),
 }
@@ -43,6 +44,9 @@ EXCUSED = {
     "decode": {
         "models/dropout": "a model that translates drops nothing",
     },
+    "attend": {
+        "models/dropout": "a model that translates drops nothing",
+    },
     "report": {
         "compound_split": "makes the text that scoring scores",
         "legacy_score": "scoring's, not the report's",
@@ -57,6 +61,7 @@ EXCUSED_OF_OTHERS = {
         "models/uncached": "searches for translations",
     },
 }
+STAGES = ("train", "decode", "attend", "score")
 TABLE = "title: Models that decode uncached\nruns: [published-1, pitau-1]\n"
 
 
@@ -89,9 +94,9 @@ def code_of(graph: Graph, stage: str) -> set[str]:
         ("tokenize@wmt14-bpe", "", ""),
         ("tokenize@toy-words", "", ""),
         ("tokenize@multi30k-bpe", "", ""),
-        *((f"{stage}@{run}", "", "transformer") for run in ("toy-1", "tiny-1") for stage in ("train", "decode")),
-        *((f"{stage}@published-1", "", "hyunwoongko") for stage in ("train", "decode", "score")),
-        *((f"{stage}@pitau-1", "", "pitau") for stage in ("train", "decode", "score")),
+        *((f"{stage}@{run}", "", "transformer") for run in ("toy-1", "tiny-1") for stage in STAGES[:-1]),
+        *((f"{stage}@published-1", "", "hyunwoongko") for stage in STAGES),
+        *((f"{stage}@pitau-1", "", "pitau") for stage in STAGES),
         ("average@toy-1", "", ""),
         ("score@toy-1", "", "transformer"),
         ("report@demo", "", ""),

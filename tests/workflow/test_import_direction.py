@@ -23,7 +23,7 @@ LAYERS = (
         "process",
     ),
     ("console", "strict"),
-    ("datasets", "licences"),
+    ("attended", "datasets", "licences"),
     ("params",),
     ("graph",),
     (
@@ -50,6 +50,7 @@ LAYERS = (
     ("resume",),
     ("updates",),
     ("decoding", "inputs", "scoring", "training", "ui"),
+    ("attention",),
     ("cost", "describe", "export", "published", "replay", "runs", "speed"),
     ("new_experiment", "plans", "translating", "trial"),
     ("exported", "planning"),
@@ -77,7 +78,7 @@ WITHOUT_TORCH = (
     "compound_split", "hypotheses", "metrics", "scoring", "published", "claims", "curves", "evidence", "statistics",
     "comparisons", "markdown", "figures", "run_tables", "sections", "forensics", "report", "cost", "plans",
     "inputs", "verify", "explain", "pointers", "reckoning", "significance", "card",
-    "hypertext", "interactive", "lengths", "licences", "page", "run_facts", "samples",
+    "attended", "hypertext", "interactive", "lengths", "licences", "page", "run_facts", "samples",
 )  # fmt: skip
 # A model is arithmetic.
 FILES_AND_LOGS = {

@@ -23,7 +23,7 @@ def test_both_engines_have_the_same_graph(project: Path, table: str) -> None:
     dvc, snakemake = dvc_graph(project), snakemake_graph(project)
     assert not (found := differences(dvc, snakemake)), "the engines differ:\n" + "\n".join(found)
     runs = load_table(table, project / "workflow/tables").runs
-    stages = {f"{stage}@{run}" for stage in ("average", "decode", "score") for run in runs}
+    stages = {f"{stage}@{run}" for stage in ("average", "decode", "attend", "score") for run in runs}
     trainings = {f"train@{run.trained}" for run in load_params(project / "params.yaml").runs.values()}
     assert stages | trainings | {f"report@{table}"} <= set(dvc), "a table's stage is missing in both engines"
 
@@ -46,7 +46,7 @@ def test_a_run_with_weights_of_a_run_that_the_table_does_not_name(tmp_path: Path
     dvc, snakemake = dvc_graph(project), snakemake_graph(project)
     assert differences(dvc, snakemake) == []
     stages = {stage for stage in dvc if "toy" in stage and not stage.startswith(("download", "tokenize"))}
-    later = {f"{stage}@toy-greedy-2" for stage in ("average", "decode", "score")}
+    later = {f"{stage}@toy-greedy-2" for stage in ("average", "decode", "attend", "score")}
     assert stages == {"train@toy-2", *later}
     read = {path for stage in later for path in dvc[stage].inputs if path.startswith("runs/") and "/train/" in path}
     assert read == dvc["train@toy-2"].outputs

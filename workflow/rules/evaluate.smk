@@ -42,6 +42,44 @@ rule decode:
         "python -m bleuprint decode {wildcards.run}"
 
 
+# Where the model looks in a few sentences. In results/, which the report depends on as a whole in dvc.yaml.
+rule attend:
+    input:
+        corpus=corpus_data,
+        weights="runs/{run}/average/weights.safetensors",
+        code=code(
+            "attended",
+            "attention",
+            "batching",
+            "checkpoint",
+            "decoding",
+            "lines",
+            "models/uncached",
+            "search",
+            "segmentation",
+            "tokenizers",
+        ),
+        model_code=model_code,
+    output:
+        "results/{run}.attention.json",
+    log:
+        "work/logs/attend-{run}.log",
+    benchmark:
+        "work/benchmarks/attend-{run}.tsv"
+    threads: PARAMS.machine.threads
+    resources:
+        mem_mb=8000,
+        runtime=10,
+        gpu=0 if PARAMS.machine.device == "cpu" else 1,
+    params:
+        decode=lambda wildcards: plain(experiment_of(wildcards).decode),
+        machine=machine_values,
+        model=lambda wildcards: plain(experiment_of(wildcards).model),
+        splits=splits_values,
+    shell:
+        "python -m bleuprint attend {wildcards.run}"
+
+
 rule score:
     input:
         raw=raw_data,

@@ -5,7 +5,15 @@ LOGS = ["1a4aecf_2", "1d076f1_49", "817082d_1065", "b1e73da_23", "c1c22a3_12", "
 
 
 # What the page is made of.
-TEMPLATES = ["page.js", "report.html", "run.html", "samples.html", "style.css"]
+TEMPLATES = [
+    "attention.html",
+    "attention.js",
+    "page.js",
+    "report.html",
+    "run.html",
+    "samples.html",
+    "style.css",
+]
 
 
 rule report:
@@ -13,8 +21,11 @@ rule report:
         # They stand for the runs' histories and decoded texts as well: every training writes another metrics.jsonl, and
         # `score`, which depends on it and on the texts, writes another provenance each time that it runs. And for recipes
         # and raw texts: another recipe is another training or text, and a result has the hash of the raw text's manifest.
-        results=expand("results/{run}{kind}", run=PARAMS.runs, kind=["", ".json", ".provenance.json"]),
+        results=expand(
+            "results/{run}{kind}", run=PARAMS.runs, kind=["", ".attention.json", ".json", ".provenance.json"]
+        ),
         code=code(
+            "attended",
             "claims",
             "comparisons",
             "cost",  # reads the hours of trainings

@@ -170,6 +170,35 @@ def decode(run: RunName) -> None:
         wrote(RUNS / run / "decode")
 
 
+def attend(run: RunName) -> None:
+    """Write where a run's model looks, in a few short sentences.
+
+    Example: python -m bleuprint attend tiny-1
+    """
+    with plain_errors("starts again"):
+        from bleuprint.graph import load_params
+        from bleuprint.process import prepare
+
+        params = load_params()
+        spec = params.run_named(run)
+        start_log("attend", run)
+        prepare()
+        from bleuprint.attention import attend_run
+
+        experiment = params.recipes[spec.experiment]
+        attend_run(
+            run,
+            params.datasets[spec.dataset].splits.tests[0],
+            CORPORA / spec.corpus,
+            RUNS / run / "average/weights.safetensors",
+            experiment.model,
+            experiment.decode,
+            params.machine,
+            RESULTS / f"{run}.attention.json",
+        )
+        wrote(RESULTS / f"{run}.attention.json")
+
+
 def score(run: RunName) -> None:
     """Score a run with sacreBLEU and write results/RUN.json.
 
@@ -256,6 +285,7 @@ def report() -> None:
             {name: RAW / name for name in params.datasets},
             decoded,
             provenances,
+            {run: RESULTS / f"{run}.attention.json" for run in params.runs},
             REPORTS / "deviations.json",
         )
         write_page(params.table, reported, inputs, out / "report.html")

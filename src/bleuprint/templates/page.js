@@ -12,6 +12,7 @@
     document.documentElement.dataset.scheme = scheme();
     button.textContent = scheme() === "dark" ? "Light colours" : "Dark colours";
     button.hidden = false;
+    document.dispatchEvent(new Event("schemechange"));
   }
 
   // Titles of axes do not wrap on their own.
