@@ -25,7 +25,7 @@ os.environ.update(
 MIRROR = os.environ.get("BLEUPRINT_MIRROR", "")
 for name in ("BLEUPRINT_MIRROR", "BLEUPRINT_DEBUG", "BLEUPRINT_LAUNCHER", "RANK", "LOCAL_RANK", "WORLD_SIZE"):
     os.environ.pop(name, None)
-for name in ("MLFLOW_TRACKING_URI", "DVC_ROOT", "SACREBLEU_SEED"):
+for name in ("MLFLOW_TRACKING_URI", "DVC_ROOT", "BLEUPRINT_OVERRIDES", "SACREBLEU_SEED"):
     os.environ.pop(name, None)
 
 # A machine that also trains is no reason to fail.

@@ -23,13 +23,15 @@ def set_overrides(values: Mapping[str, Any]) -> None:
 
 
 def get_overrides() -> dict[str, Any]:
-    """Return what has been set; ValueError where that is no JSON object or names a section that cannot be set."""
+    """Return what has been set; ValueError where it is no JSON object, names what cannot be set, or DVC runs."""
     try:
         values = json.loads(os.environ.get(VARIABLE) or "{}")
     except json.JSONDecodeError as error:
         raise ValueError(f"{VARIABLE} is not JSON: {error}") from None
     if not isinstance(values, dict):
         raise ValueError(f"{VARIABLE} holds no JSON object")
+    if values and "DVC_STAGE" in os.environ:
+        raise ValueError(f"{VARIABLE} is set, and DVC would record the values of params.yaml in its stead: unset it")
     for key in values:
         if key not in SECTIONS:
             raise ValueError(f"--config {key}=… sets nothing; valid: {', '.join(SECTIONS)}")

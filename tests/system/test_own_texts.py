@@ -26,7 +26,7 @@ def project(origin: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     languages = ("--src", "sv", "--tgt", "nl")
     run(root, "python", "-m", "bleuprint", "new-experiment", "mine", "--from", "toy", *languages, *files)
     run(root, "python", "-m", "bleuprint", "use", "mine")
-    apply_overrides(root / "params.yaml", ["experiments.mine.train.max_steps=80"])  # as its owner edits it
+    apply_overrides(root / "params.yaml", ["experiments.mine.train.max_steps=240"])  # as its owner edits it
     commit(root)
     assert planned_jobs(root) == JOBS
     run(root, "dvc", "repro")

@@ -35,6 +35,14 @@ def test_what_is_named_is_set_and_nothing_else(params_file: Path, monkeypatch: p
     assert load_params(params_file).model_dump() == expected
 
 
+def test_a_stage_of_dvc_refuses_what_dvc_does_not_know(params_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DVC_STAGE", "train@toy-1")
+    assert load_params(params_file).machine.threads == 2
+    monkeypatch.setenv(VARIABLE, '{"machine": {"threads": 1}}')
+    with pytest.raises(ValueError, match="BLEUPRINT_OVERRIDES is set, and DVC would record"):
+        load_params(params_file)
+
+
 def test_a_string_stays_one() -> None:
     assert overridden({"seed": "12"}, {"seed": "13"}) == {"seed": "13"}
     assert overridden({}, {"text": "a: b", "list": "[1"}) == {"text": "a: b", "list": "[1"}

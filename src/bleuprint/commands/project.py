@@ -19,7 +19,7 @@ from bleuprint.commands.arguments import (
     TargetText,
 )
 from bleuprint.console import plain_errors, start_log, wrote
-from bleuprint.runs import CORPORA, RAW, RUNS
+from bleuprint.runs import CORPORA, RAW, RUNS, WORK
 
 
 def use(table: TableName) -> None:
@@ -69,12 +69,15 @@ def new_experiment(
     Of your own: python -m bleuprint new-experiment mine --from tiny --src en --tgt nl --src-text my.en --tgt-text my.nl
     """
     with plain_errors("starts again"):
+        from bleuprint.files import held
         from bleuprint.new_experiment import Wish, add_experiment
 
         if (src_text is None) != (tgt_text is None) or (src_text and not (src and tgt)):
             raise ValueError("--src-text and --tgt-text go together, with --src and --tgt: their languages")
         texts = (src_text, tgt_text) if src_text and tgt_text else None
-        for path in add_experiment(Wish(name, of, src, tgt, data, texts)):
+        with held(WORK / "new-experiment"):
+            files = add_experiment(Wish(name, of, src, tgt, data, texts))
+        for path in files:
             wrote(path)
         typer.echo(f"Next: python -m bleuprint use {name} && dvc repro")
 

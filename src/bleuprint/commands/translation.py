@@ -117,9 +117,11 @@ def open_translator(
 
 
 def input_with_history() -> Callable[[str], str]:
-    """Return what asks for a line on the terminal, with the keys that a shell has; the question goes to stderr."""
+    """Return what asks for a line: on a terminal with the keys that a shell has, and never into a redirected stdout."""
     if not sys.stdin.isatty():
         return lambda question: input()
+    if not sys.stdout.isatty():
+        return lambda question: input(typer.echo(question, err=True, nl=False) or "")
     import readline  # noqa: F401  input() takes its keys and history from it
 
     return input
