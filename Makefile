@@ -57,6 +57,7 @@ test-slurm: $(STAMP)  ## the toy table on a Slurm of one node, as root: installs
 
 repro: $(STAMP)  ## the active table by DVC (BLEUPRINT_MIRROR=file:///… where there is no internet)
 	@python -m bleuprint check
+	@python -m bleuprint unlock
 	dvc repro
 	@# Snakemake remembers nothing of what DVC ran: without this it would plan by file times and miss changed parameters.
 	snakemake --touch --forceall --quiet all

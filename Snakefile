@@ -48,6 +48,7 @@ rule all:
 
 
 onstart:
+    take_the_project()
     prepare_cluster()
 
 

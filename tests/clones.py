@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from dvc.utils.hydra import apply_overrides
 
 ROOT = Path(__file__).parents[1]
 MAKE = ("make", f"VENV={sys.prefix}", "STAMP=")  # in the environment that runs the tests: nothing is installed
@@ -49,6 +50,11 @@ def commit(where: Path) -> None:
 def clone(origin: Path, target: Path) -> Path:
     run(origin, "git", "clone", "--quiet", str(origin), str(target))
     return target
+
+
+def set_parameter(where: Path, key: str, value: int) -> None:
+    """Change one value of params.yaml as `dvc exp run -S` does."""
+    apply_overrides(where / "params.yaml", [f"{key}={value}"])
 
 
 def changed_stages(where: Path) -> list[str]:

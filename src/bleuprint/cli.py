@@ -29,6 +29,7 @@ COMMANDS = (
     translation.translate,
     project.export,
     records.track,
+    project.unlock,
     project.ui,
 )
 

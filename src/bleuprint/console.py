@@ -6,7 +6,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import date
 from pathlib import Path
 
@@ -15,6 +15,8 @@ import typer
 from bleuprint.files import FULL
 
 LOGS = Path("work/logs")
+LOCKS = Path("work/locks")
+HELD = ExitStack()  # locks of the command under way
 LINE = logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S")
 
 logger = logging.getLogger("bleuprint")
@@ -39,6 +41,8 @@ def plain_errors(again: str) -> Iterator[None]:
         logger.debug("interrupted")
         typer.secho(f"interrupted; the same command {again}: {this_command()}", fg=typer.colors.YELLOW, err=True)
         raise typer.Exit(130) from None
+    finally:
+        HELD.close()
 
 
 def sentence(error: ValueError | OSError | RecursionError) -> str:
@@ -76,6 +80,17 @@ def start_log(stage: str, name: str) -> None:
     handler.setFormatter(LINE)
     logging.getLogger().addHandler(handler)
     logger.debug("%s: %s", date.today().isoformat(), this_command())
+
+
+def start_alone(stage: str, name: str) -> None:
+    """Start the log of a stage, and keep a second process of the same stage out until the command ends.
+
+    A stage whose engine was killed alone still writes, and the next engine knows nothing of it. ValueError says so.
+    """
+    from bleuprint.files import locked
+
+    start_log(stage, name)
+    HELD.enter_context(locked(LOCKS / f"{stage}-{name}", f"another process makes {stage} {name}"))
 
 
 def wrote(path: Path) -> None:

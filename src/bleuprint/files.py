@@ -86,22 +86,29 @@ def space_for(partial: Path, size: int | None = None) -> str:
 
 @contextmanager
 def held(directory: Path) -> Iterator[None]:
-    """Keep other processes out of a directory, made where it is missing; ValueError where one is in it already.
+    """Keep other processes out of a directory, made where it is missing; ValueError where one is in it already."""
+    with locked(directory / "lock", f"another process works in {directory}"):
+        yield
+
+
+@contextmanager
+def locked(lock: Path, busy: str) -> Iterator[None]:
+    """Hold a lock as long as the block runs; ValueError says `busy` and what to do where another process holds it.
 
     The lock is the system's: a process that was killed holds nothing.
     """
     from filelock import FileLock, Timeout
 
-    directory.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(directory / "lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    own = FileLock(lock)
     try:
-        lock.acquire(timeout=0)
+        own.acquire(timeout=0)
     except Timeout:
-        raise ValueError(f"another process works in {directory}; wait until it ends, or end it") from None
+        raise ValueError(f"{busy}; wait until it ends, or end it") from None
     try:
         yield
     finally:
-        lock.release()
+        own.release()
 
 
 def partial_of(path: Path) -> Path:

@@ -9,16 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from dvc.utils.hydra import apply_overrides
 
-from clones import JOBS, MAKE, SAME_BYTES, changed_stages, clone, commit, environment, planned_jobs, run
+from clones import JOBS, MAKE, SAME_BYTES, changed_stages, clone, commit, environment, planned_jobs, run, set_parameter
 
 CPU_SECONDS = 5  # of an engine that has nothing to do; the clock on the wall would measure the neighbours as well
-
-
-def set_parameter(where: Path, key: str, value: int) -> None:
-    """Change one value of params.yaml as `dvc exp run -S` does."""
-    apply_overrides(where / "params.yaml", [f"{key}={value}"])
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ LAYERS = (
         "pointers",
         "process",
     ),
-    ("console", "strict"),
+    ("console", "engines", "strict"),
     ("attended", "datasets", "licences"),
     ("params",),
     ("graph",),

@@ -1,10 +1,15 @@
 # What the rules share: the parameters, the names that a wildcard may stand for, how a finished job is told to DVC.
 
+import atexit
 import re
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
+from snakemake_interface_common.exceptions import WorkflowError
+
+from bleuprint.engines import dvc_kept_out, snakemake_alone
 from bleuprint.graph import load_params
 from bleuprint.overrides import set_overrides
 
@@ -88,6 +93,25 @@ def machine_values(_):
     return plain(PARAMS.machine)
 
 
+# --- alone in the project ---------------------------------------------------------------------------------------------
+
+AGAINST_SNAKEMAKE, AGAINST_DVC = ExitStack(), ExitStack()
+
+
+def take_the_project():
+    """Let no other snakemake run here, and no DVC write here; say who does if one does already."""
+    for locks in (AGAINST_SNAKEMAKE, AGAINST_DVC):
+        atexit.register(locks.close)
+    try:
+        AGAINST_SNAKEMAKE.enter_context(snakemake_alone(Path.cwd()))
+        AGAINST_DVC.enter_context(dvc_kept_out(Path.cwd()))
+    except ValueError as error:
+        raise WorkflowError(str(error)) from None
+
+
+# --- what DVC is told -------------------------------------------------------------------------------------------------
+
+
 def what_dvc_would_record():
     """Return the parameters and the code as they stand now."""
     return load_params(), {path: path.read_bytes() for path in Path("src/bleuprint").rglob("*.py")}
@@ -111,6 +135,7 @@ def record_finished_jobs_in_dvc():
     after an edit of parameters or code while jobs ran, for DVC reads them now. `--touch` runs no job: it follows a `dvc
     repro`. What --config set does not stand in params.yaml, where DVC would look for it.
     """
+    AGAINST_DVC.close()
     if workflow.touch:
         return
     if config:

@@ -119,6 +119,20 @@ def export(run: RunName, to: Engine, quantization: Quantization = "none") -> Non
         wrote(out)
 
 
+def unlock() -> None:
+    """Remove what a killed DVC left locked, and say nothing where it left nothing.
+
+    What works here still keeps its lock. `make repro` and Snakemake do so first.
+
+    Example: python -m bleuprint unlock
+    """
+    with plain_errors("starts again"):
+        from bleuprint.engines import forget_killed
+
+        if gone := forget_killed(Path()):
+            typer.echo(f"{gone} locks of killed processes are removed")
+
+
 def ui(port: Port = 5000) -> None:
     """Show the runs in the browser, by MLflow on 127.0.0.1.
 

@@ -6,7 +6,7 @@ What a stage needs is imported inside its command: `--help` answers at once, sco
 import os
 
 from bleuprint.commands.arguments import CorpusName, DatasetName, RunName
-from bleuprint.console import only_errors, plain_errors, start_log, wrote
+from bleuprint.console import only_errors, plain_errors, start_alone, start_log, wrote
 from bleuprint.runs import (
     CHECKSUMS,
     CORPORA,
@@ -35,7 +35,7 @@ def download(dataset: DatasetName) -> None:
 
         params = load_params()
         choose("dataset", dataset, params.datasets)
-        start_log("download", dataset)
+        start_alone("download", dataset)
         out = RAW / dataset
         make_dataset(params.datasets[dataset], out, DOWNLOADS / dataset, CHECKSUMS / f"{dataset}.yaml")
         wrote(out)
@@ -55,7 +55,7 @@ def tokenize(corpus: CorpusName) -> None:
 
         params = load_params()
         choose("corpus", corpus, params.corpora)
-        start_log("tokenize", corpus)
+        start_alone("tokenize", corpus)
         spec = params.corpora[corpus]
         splits = params.datasets[spec.dataset].splits
         check_raw(RAW / spec.dataset)
@@ -125,7 +125,7 @@ def average(run: RunName) -> None:
 
         params = load_params()
         spec = params.run_named(run)
-        start_log("average", run)
+        start_alone("average", run)
         from bleuprint.checkpoint import average_run
 
         out = RUNS / run / "average/weights.safetensors"
@@ -146,7 +146,7 @@ def decode(run: RunName) -> None:
 
         params = load_params()
         spec = params.run_named(run)
-        start_log("decode", run)
+        start_alone("decode", run)
         prepare()
         from bleuprint.decoding import decode_run
         from bleuprint.intact import check_corpus, check_raw
@@ -215,7 +215,7 @@ def score(run: RunName) -> None:
 
         params = load_params()
         spec = params.run_named(run)
-        start_log("score", run)
+        start_alone("score", run)
         corpus = params.corpora[spec.corpus]
         splits = params.datasets[corpus.dataset].splits
         history = RUNS / spec.trained / "train/history.csv"
@@ -253,7 +253,7 @@ def report() -> None:
         from bleuprint.report import write_report
 
         params = load_params()
-        start_log("report", params.table)
+        start_alone("report", params.table)
         table = load_table(params.table)
         if list(params.runs) != list(table.runs):
             raise ValueError(

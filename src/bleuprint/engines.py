@@ -1,0 +1,97 @@
+"""One engine at a time in a project, and no lock of a killed one in the way of the next.
+
+Two calls of DVC see each other in .dvc/tmp/rwlock, its list of who reads and writes what. Snakemake enters itself there
+as a reader of everything, so that the two engines see each other too. Its own lock would outlive a kill until somebody
+says --unlock; profiles/default leaves it out, and the system's lock, which ends with the process, stands for it.
+"""
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from bleuprint.files import locked, write_text
+
+OUTPUTS = ("data", "runs", "results", "reports")  # all that stages write, and most of what they read
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def snakemake_alone(root: Path) -> Iterator[None]:
+    """Keep a second snakemake out of a project; ValueError where one is in it already."""
+    with locked(root / "work/snakemake.lock", f"another snakemake works in {root}"):
+        yield
+
+
+@contextmanager
+def dvc_kept_out(root: Path) -> Iterator[None]:
+    """Let no DVC write in a project, though read; ValueError, with its process, where one writes there already."""
+    from dvc.fs import localfs
+    from dvc.lock import LockError
+    from dvc.rwlock import rwlock
+
+    forget_killed(root)
+    paths = [str(root.resolve() / name) for name in OUTPUTS]
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(rwlock(str(list_of_dvc(root).parent), localfs, "snakemake", paths, [], hardlink=False))
+        except LockError as error:
+            raise ValueError(f"DVC works in {root}; wait until it ends, or end it: {error}") from None
+        yield
+
+
+def forget_killed(root: Path) -> int:
+    """Remove from DVC's list those who no longer work in the project, and return how many.
+
+    DVC itself does so only while no other process has the number of the killed one, and refuses to work at all when it
+    was killed in the middle of writing the list: that is begun anew.
+    """
+    from dvc.lock import make_lock
+
+    path = list_of_dvc(root)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with make_lock(f"{path}.lock", tmp_dir=str(path.parent)):
+        if not path.exists():
+            return 0
+        try:
+            entries = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            logger.warning("%s was cut off when DVC was killed; it is begun anew", path)
+            path.unlink()
+            return 1
+        readers, writers = entries.get("read") or {}, entries.get("write") or {}
+        left = {
+            "write": {name: who for name, who in writers.items() if works_in(who, root)},
+            "read": {
+                name: kept for name, all in readers.items() if (kept := [who for who in all if works_in(who, root)])
+            },
+        }
+        gone = count(writers, readers) - count(left["write"], left["read"])
+        if gone:
+            write_text(path, json.dumps(left))
+        return gone
+
+
+def count(writers: dict[str, Any], readers: dict[str, list[Any]]) -> int:
+    """Return how many entries there are."""
+    return len(writers) + sum(len(who) for who in readers.values())
+
+
+def works_in(who: dict[str, Any], root: Path) -> bool:
+    """Return whether a process of DVC's list is alive and in the project; of another user's process we can't know."""
+    import psutil
+
+    try:
+        return Path(psutil.Process(int(who["pid"])).cwd()).is_relative_to(root.resolve())
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:
+        return True
+
+
+def list_of_dvc(root: Path) -> Path:
+    """Return the file in which DVC's processes say what they read and write."""
+    return root / ".dvc/tmp/rwlock"

@@ -1,0 +1,100 @@
+"""DVC's list of who works here, without those who no longer do."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from dvc.fs import localfs
+from dvc.lock import LockError
+from dvc.rwlock import rwlock
+
+from bleuprint.engines import dvc_kept_out, forget_killed, list_of_dvc, snakemake_alone
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[int]:
+    """Run a process in another folder, which may have got the number of a killed one; return its number."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    process = subprocess.Popen([sys.executable, "-c", "input()"], cwd=folder, stdin=subprocess.PIPE)
+    yield process.pid
+    process.communicate(b"\n")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder that this process works in."""
+    root = tmp_path / "project"
+    list_of_dvc(root).parent.mkdir(parents=True)
+    monkeypatch.chdir(root)
+    return root
+
+
+def ended() -> int:
+    """Return the number of a process that is over."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def dvc_writes(root: Path, path: str) -> None:
+    """Enter and leave DVC's list as a stage that writes `path`; LockError where it may not."""
+    with rwlock(str(list_of_dvc(root).parent), localfs, "dvc repro", [], [str(root / path)], hardlink=False):
+        pass
+
+
+def test_only_who_works_here_stays_in_the_list(project: Path, elsewhere: int) -> None:
+    here, gone = {"pid": os.getpid(), "cmd": "dvc repro"}, {"pid": ended(), "cmd": "dvc repro"}
+    other = {"pid": elsewhere, "cmd": "dvc repro"}
+    written = {"write": {"/a": here, "/b": gone, "/c": other}, "read": {"/d": [gone, here], "/e": [other]}}
+    list_of_dvc(project).write_text(json.dumps(written))
+    assert forget_killed(project) == 4
+    assert json.loads(list_of_dvc(project).read_text()) == {"write": {"/a": here}, "read": {"/d": [here]}}
+    assert forget_killed(project) == 0
+
+
+def test_a_number_that_another_process_has_now_blocks_nobody(project: Path, elsewhere: int) -> None:
+    killed = {"pid": elsewhere, "cmd": "dvc repro"}
+    list_of_dvc(project).write_text(json.dumps({"write": {str(project / "data/raw/toy"): killed}, "read": {}}))
+    with pytest.raises(LockError):
+        dvc_writes(project, "data/raw/toy")
+    with dvc_kept_out(project):
+        pass
+    dvc_writes(project, "data/raw/toy")
+
+
+@pytest.mark.parametrize("text", ["", '{"write": {"/a": {"pid": 1, '])
+def test_a_list_that_was_cut_off_is_begun_anew(project: Path, text: str) -> None:
+    list_of_dvc(project).write_text(text)
+    assert forget_killed(project) == 1
+    dvc_writes(project, "data/raw/toy")
+
+
+def test_dvc_may_write_only_where_no_snakemake_is(project: Path) -> None:
+    with dvc_kept_out(project), pytest.raises(LockError, match="snakemake"):
+        dvc_writes(project, "runs/toy-1/train/weights")
+    dvc_writes(project, "runs/toy-1/train/weights")
+
+
+def test_snakemake_is_kept_out_while_dvc_writes(project: Path) -> None:
+    with (
+        rwlock(str(list_of_dvc(project).parent), localfs, "dvc repro", [], [str(project / "data/raw")], hardlink=False),
+        pytest.raises(ValueError, match=r"DVC works in .*; wait until it ends, or end it"),
+        dvc_kept_out(project),
+    ):
+        pass
+
+
+def test_of_two_snakemakes_one_is_refused(project: Path) -> None:
+    with (
+        snakemake_alone(project),
+        pytest.raises(ValueError, match=r"another snakemake works in .*; wait until it ends, or end it"),
+        snakemake_alone(project),
+    ):
+        pass
+    with snakemake_alone(project):
+        pass
