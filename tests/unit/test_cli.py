@@ -26,7 +26,7 @@ from bleuprint.tokenizers import SPECIALS
 STAGES = ["download", "tokenize", "train", "average", "decode", "attend", "score", "report"]
 COMMANDS = [
     *STAGES, "check", "doctor", "use", "new-experiment", "readme", "deviations", "verify", "explain", "compare", "card",
-    "describe", "cost", "plan", "translate", "export", "track", "ui",
+    "describe", "cost", "plan", "translate", "export", "track", "unlock", "ui",
 ]  # fmt: skip
 HEAVY = {"torch", "mlflow", "spacy", "pydantic", "ruamel", "numpy", "pandas", "altair", "sacrebleu", "rich", "filelock"}
 # Runs the command line, then prints which of the modules named in the first argument it has imported.

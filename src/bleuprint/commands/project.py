@@ -120,9 +120,9 @@ def export(run: RunName, to: Engine, quantization: Quantization = "none") -> Non
 
 
 def unlock() -> None:
-    """Remove what a killed DVC left locked, and say nothing where it left nothing.
+    """Remove what a killed DVC left locked.
 
-    What works here still keeps its lock. `make repro` and Snakemake do so first.
+    What still works here keeps its lock. `make repro` and Snakemake do so first.
 
     Example: python -m bleuprint unlock
     """
