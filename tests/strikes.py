@@ -107,6 +107,7 @@ STAGES = (
     killed_in("tokenize", "tokenize@toy-words", (CORPUS,), "tokenizing.py", "build_corpus"),
     killed_in("average", "average@toy-1", (MODEL,), "checkpoint.py", "average_run"),
     killed_in("decode", "decode@toy-1", (DECODED,), "decoding.py", "decode_run"),
+    killed_in("attend", "attend@toy-1", ("results/toy-1.attention.json",), "attention.py", "attend_run"),
     killed_in("score", "score@toy-1", SCORED, "scoring.py", "score_run"),
     killed_in("report", "report@demo", REPORTED, "report.py", "write_report"),
 )

@@ -181,7 +181,7 @@ def attend(run: RunName) -> None:
 
         params = load_params()
         spec = params.run_named(run)
-        start_log("attend", run)
+        start_alone("attend", run)
         prepare()
         from bleuprint.attention import attend_run
 
