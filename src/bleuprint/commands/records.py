@@ -45,4 +45,4 @@ def track(run: RunName) -> None:
             parameters, later = settings_of(params, run)
             record = Record(params.table, run, parameters, later, data, points, finished)
             sent = replay(record, work / "mlflow_run_id")
-        typer.echo(f"{run}: {sent:,} of {len(points):,} numbers put into MLflow, it had the others")
+        typer.echo(f"{run}: {sent:,} numbers put into MLflow, which had {len(points) - sent:,} already")
