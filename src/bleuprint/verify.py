@@ -10,7 +10,10 @@ Parameters, tokens and FLOPs of a run are taken from its result: a training coun
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import zip_longest
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from itertools import repeat, zip_longest
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +28,7 @@ from bleuprint.report import judge_claim, read_result_of, readme_block, split_bl
 from bleuprint.run_tables import render_runs
 from bleuprint.scoring import Result, score_forced, score_test_set
 from bleuprint.sections import render_claims
+from bleuprint.segmentation import usable_cores
 
 README_TABLE = "default"  # its report stands in README.md
 COUNTED_AGAIN = ("test_sets", "legacy_score", "data", "steps", "epochs", "validation_loss")  # of results/{run}.json
@@ -41,6 +45,15 @@ class Checked(NamedTuple):
     wrong: tuple[str, ...]
 
 
+class Ready(NamedTuple):
+    """A run's result as it was written, with the data that it was scored on."""
+
+    written: Result
+    settings: Run
+    raw: Path
+    corpus_dir: Path
+
+
 class Found(NamedTuple):
     """A run as its texts and its history say that it is."""
 
@@ -55,11 +68,15 @@ def verify_table(
 
     What is missing or damaged is a line of `wrong`. ValueError where the data cannot be had.
     """
+    ready = [prepare(run, settings, params, places) for run, settings in runs.items()]  # one corpus is made once
     found: list[Found] = []
-    for run, settings in runs.items():
-        checked, rescored = check_run(run, settings, params, places)
-        found += [rescored] if rescored else []
-        yield checked
+    try:
+        with ProcessPoolExecutor(usable_cores(), get_context("spawn")) as pool:
+            for checked, rescored in pool.map(check_run, ready, repeat(params), repeat(places)):
+                found += [rescored] if rescored else []
+                yield checked
+    except BrokenProcessPool:
+        raise ChildProcessError("a process that scores texts died: stopped, or short of memory?") from None
     report = places.reports / table / "results.md"
     if len(found) < len(runs):
         yield Checked(report, 0, (f"{report} was not compared: not all of its runs could be scored",))
@@ -81,19 +98,30 @@ def summary(checked: Sequence[Checked]) -> str:
 # --- results/{run}.json -----------------------------------------------------------------------------------------------
 
 
-def check_run(run: str, settings: Run, params: Params, places: Places) -> tuple[Checked, Found | None]:
-    """Return a run's result compared with its texts scored again, and these scores; None where there are none."""
+def prepare(run: str, settings: Run, params: Params, places: Places) -> Ready | Checked:
+    """Return a run's result with the data that it was scored on; what is wrong where there is no result.
+
+    ValueError where the data cannot be had.
+    """
     file = places.results / f"{run}.json"
     try:
         written = read_result_of(run, settings, file)
-        raw = find_raw(settings.dataset, written.data["raw"], params, places)
-        corpus_dir = find_corpus(settings.corpus, written.data["corpus"], raw, params, places)
-        found = rescore(written, settings, raw, corpus_dir, params, places)
     except ValueError as error:
-        if "could not be downloaded" in str(error):
-            raise
+        return Checked(file, 0, (str(error),))
+    raw = find_raw(settings.dataset, written.data["raw"], params, places)
+    return Ready(written, settings, raw, find_corpus(settings.corpus, written.data["corpus"], raw, params, places))
+
+
+def check_run(ready: Ready | Checked, params: Params, places: Places) -> tuple[Checked, Found | None]:
+    """Return a run's result compared with its texts scored again, and these scores; None where there are none."""
+    if isinstance(ready, Checked):
+        return ready, None
+    file = places.results / f"{ready.written.run}.json"
+    try:
+        found = rescore(ready, params, places)
+    except ValueError as error:
         return Checked(file, 0, (str(error),)), None
-    old, new = (flat(result.model_dump(include=set(COUNTED_AGAIN))) for result in (written, found.result))
+    old, new = (flat(result.model_dump(include=set(COUNTED_AGAIN))) for result in (ready.written, found.result))
     keys = sorted(old.keys() | new.keys())
     wrong = [
         f"{file}: {key} is {show(old, key)}, counted again {show(new, key)}" for key in keys if differ(old, new, key)
@@ -101,8 +129,9 @@ def check_run(run: str, settings: Run, params: Params, places: Places) -> tuple[
     return Checked(file, len(keys), tuple(wrong)), found
 
 
-def rescore(written: Result, settings: Run, raw: Path, corpus_dir: Path, params: Params, places: Places) -> Found:
+def rescore(ready: Ready, params: Params, places: Places) -> Found:
     """Return a result with all that its texts and its history say; ValueError where one is missing or damaged."""
+    written, settings, raw, corpus_dir = ready
     corpus, splits = params.corpora[settings.corpus], params.datasets[settings.dataset].splits
     kept, decoded = places.results / written.run, places.work / "decode" / written.run
     rebuild_decoded(kept, raw, corpus_dir, corpus, splits, decoded)

@@ -12,7 +12,7 @@ from specs import ROOT, bleuprint, start
 
 from bleuprint.graph import load_params
 from bleuprint.inputs import Places
-from bleuprint.verify import Checked, check_readme, check_run, compare_lines, summary
+from bleuprint.verify import Checked, check_readme, check_run, compare_lines, prepare, summary
 
 RUN = "tiny-1"
 TELL = """
@@ -59,7 +59,7 @@ def places() -> Places:
 
 def check(run: str) -> Checked:
     params = load_params()
-    return check_run(run, params.run_named(run), params, places())[0]
+    return check_run(prepare(run, params.run_named(run), params, places()), params, places())[0]
 
 
 def replace_word(path: Path, line: int, word: int, new: str) -> str:
