@@ -13,6 +13,8 @@ from typing import Literal, NamedTuple, Protocol
 
 import pytest
 
+from bleuprint.markdown import escape
+
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "work/faults.jsonl"
 REPORT = ROOT / "reports/RELIABILITY.md"
@@ -133,7 +135,7 @@ def render_kind(kind: Kind, figures: Sequence[Figure]) -> str:
     if not figures:
         return ""
     title, what, tried, held = HEADINGS[kind]
-    rows = [f"| {f.what} | {f.tried:,} | {f.held:,} | {f.bytes:,} | `{f.command}` |" for f in figures]
+    rows = [f"| {escape(f.what)} | {f.tried:,} | {f.held:,} | {f.bytes:,} | `{f.command}` |" for f in figures]
     head = (f"| {what} | {tried} | {held} | Bytes | Command |", "|---|--:|--:|--:|---|")
     return "\n\n".join((f"## {title}", "\n".join((*head, *rows)), SURVIVED[kind]))
 

@@ -184,7 +184,7 @@ def test_plateau_and_patience_survive_kills(corpus: Path, tmp_path: Path, record
     again = run(recipe, tmp_path / "cut")
     assert reproducible_bytes(again) == reproducible_bytes(whole)
     assert without_times(again) == without_times(whole)
-    record("kill", "train with a plateau schedule, cut off by an exception", len(lines), len(lines))
+    record("fault", "training with plateau and patience cut off, and gone on with", len(lines), len(lines))
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
