@@ -4,7 +4,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-faults test-slurm repro snakemake ui bench bench-gpu bench-peer lint lock clean
+.PHONY: help venv demo test test-faults fuzz audit test-slurm repro snakemake ui bench bench-gpu bench-peer lint lock clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -26,8 +26,11 @@ $(STAMP):
 	  { echo "$$($(PYTHON) --version) is too old: 3.11 or newer is needed (make PYTHON=python3.12)" >&2; exit 1; }
 	@echo "Installing into $(VENV): some minutes, about 2.5 GB."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -qq --constraint requirements.lock "$$(grep '^torch==' requirements.lock)"
-	$(BIN)/python -m pip install -qq --requirement requirements.lock
+	sed '/^torch==/d' requirements.lock >$(VENV)/hashed.txt
+	grep -o '^[a-z][^ ]*==[^ ]*' requirements.lock >$(VENV)/pinned.txt
+	$(BIN)/python -m pip install -qq --require-hashes --no-deps --requirement $(VENV)/hashed.txt
+	$(BIN)/python -m pip install -qq --constraint $(VENV)/pinned.txt "$$(grep '^torch==' requirements.lock)"
+	$(BIN)/python -m pip check
 	$(BIN)/python -m pip install -qq --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -51,6 +54,21 @@ test: $(STAMP)  ## all tests, with the toy table under both engines
 test-faults: $(STAMP)  ## the whole fault suite: kills, full disks, flipped bits, bad input; writes reports/RELIABILITY.md
 	rm -f work/faults.jsonl
 	BLEUPRINT_TEST_FAULTS=1 python -m pytest tests/system/faults; result=$$?; python tests/reliability.py; exit $$result
+
+# atheris is no part of the environment: it has builds for Linux alone. What it tried goes into reports/RELIABILITY.md.
+FUZZ_SECONDS ?= 600
+fuzz: $(STAMP)  ## mutated bytes into every parser of what comes from outside; FUZZ_SECONDS=600 in all
+	python -m pip install -qq --require-hashes --requirement tests/fuzz/requirements.lock
+	mkdir -p work/fuzz
+	for name in sgml text params manifest; do \
+	  python tests/fuzz/fuzz_$$name.py work/fuzz/$$name -max_total_time=$$(($(FUZZ_SECONDS) / 4)) -max_len=4096 \
+	    -artifact_prefix=work/fuzz/ -verbosity=0 || exit; done
+	@cat work/fuzz/*.counts
+
+# Of an environment of its own: what it needs is no part of ours.
+audit: $(STAMP)  ## known vulnerabilities of the releases in requirements.lock, where their list can be reached
+	[ -x work/audit/bin/pip-audit ] || { $(PYTHON) -m venv work/audit && work/audit/bin/python -m pip install -qq pip-audit; }
+	work/audit/bin/pip-audit --disable-pip --no-deps --progress-spinner off --requirement $(VENV)/hashed.txt
 
 test-slurm: $(STAMP)  ## the toy table on a Slurm of one node, as root: installs Debian's packages; a few minutes
 	BLEUPRINT_TEST_SLURM=1 python -m pytest tests/cluster
@@ -86,21 +104,22 @@ bench-gpu: $(STAMP)  ## how fast a GPU trains, and the hours that the table `ful
 bench-peer: $(STAMP)  ## JoeyNMT beside us, in an environment of its own below work/
 	python benchmarks/peer.py
 
-lint: $(STAMP)  ## style, types, both engines' own checks
+lint: $(STAMP)  ## style, types, unused dependencies, both engines' own checks
 	ruff check .
 	ruff format --check .
 	snakefmt --check Snakefile workflow/rules/*.smk
 	snakemake --lint
+	deptry .
 	mypy
 
 # torch's line and the words above it are kept; raise its release by hand.
-lock: $(STAMP)  ## resolve pyproject.toml anew into requirements.lock
+lock: $(STAMP)  ## resolve pyproject.toml anew into requirements.lock, with hashes: about ten minutes
 	mkdir -p work/lock
 	grep '^torch==' requirements.lock >work/lock/torch.txt
-	pip-compile --quiet --upgrade --extra dev --extra postgresql --extra slurm --build-deps-for editable \
+	pip-compile --quiet --upgrade --generate-hashes --extra dev --extra postgresql --extra slurm --build-deps-for editable \
 	  --unsafe-package torch --unsafe-package pip --constraint work/lock/torch.txt --strip-extras --no-header --no-annotate \
 	  --no-emit-index-url --no-emit-find-links --no-emit-options --output-file work/lock/others.txt pyproject.toml
-	{ sed '/^torch==/q' requirements.lock; grep '^[a-z]' work/lock/others.txt; } >work/lock/requirements.lock
+	{ sed '/^torch==/q' requirements.lock; grep -E '^([a-z]|    --hash)' work/lock/others.txt; } >work/lock/requirements.lock
 	mv work/lock/requirements.lock requirements.lock
 
 clean:  ## remove logs, the demo and the tools' caches; data, runs and unfinished trainings stay

@@ -19,12 +19,15 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from bleuprint.checksums import Known, read_known, record_new
 from bleuprint.corpus import (
+    SMALL_BYTES,
     Written,
     check_line_counts,
+    expands_too_much,
     fetch,
     lines_of,
     progress_bar,
     split_of,
+    unpacked_limit,
     warn_of_carriage_returns,
     write_manifest,
     write_plain,
@@ -36,10 +39,6 @@ from bleuprint.mistakes import suggest
 
 if TYPE_CHECKING:
     from rich.progress import Progress
-
-# An archive that unpacks to more is no text: gzip makes a quarter of text, and a thousandth of zeros.
-MAX_EXPANSION = 20
-SMALL_BYTES = 1 << 26  # what any archive may unpack to, however small it is
 
 DOCUMENT = re.compile(r"""<doc\b[^>]*\bdocid\s*=\s*["']([^"']*)["']""", re.IGNORECASE)
 SEGMENT = re.compile(r"""<seg\b[^>]*\bid\s*=\s*["']([^"']*)["'][^>]*>(.*?)</seg\s*>""", re.IGNORECASE)
@@ -170,15 +169,14 @@ class Bounded:
         data = self.file.read(size)
         self.count += len(data)
         if self.count > self.limit:
-            size = self.packed.stat().st_size
-            raise ValueError(f"{self.packed} is refused: its {size:,} bytes unpack to more than {self.limit:,}")
+            raise ValueError(expands_too_much(self.packed, self.limit))
         return data
 
 
 @contextmanager
 def opened(packed: Path, name: str) -> Iterator[Any]:
     """Open an archive as a tar file that is read in order, and no further than text can be packed."""
-    limit = max(SMALL_BYTES, MAX_EXPANSION * packed.stat().st_size)
+    limit = unpacked_limit(packed)
     with gzip.open(packed) if name.endswith((".tgz", ".gz")) else packed.open("rb") as file:
         yield Bounded(
             file, limit, packed

@@ -32,6 +32,9 @@ READ_SECONDS = 60.0  # for one chunk, not for the whole file: a slow mirror may 
 CHUNK_BYTES = 1 << 16
 BYTE_ORDER_MARK = "\ufeff"  # no character of the text, though it would be one of its first word
 MAX_LINE_BYTES = 1 << 20  # no sentence is longer; without a limit a file without line ends would fill the memory
+# A file that unpacks to more is no text: gzip makes a quarter of text, and a thousandth of zeros.
+MAX_EXPANSION = 20
+SMALL_BYTES = 1 << 26  # what any file may unpack to, however small it is
 
 Check = Callable[[Path], str | None]  # says what is wrong with a whole file; None where it is the right one
 
@@ -237,9 +240,29 @@ def unpack(packed: Path, gzipped: bool, plain: Path) -> Written:
     """Write `packed` as lines, see `write_plain`; ValueError names a file that is no whole gzip file too."""
     with gzip.open(packed) if gzipped else packed.open("rb") as source:
         try:
-            return write_plain(lines_of(source, packed), plain, packed)
+            return write_plain(bounded(lines_of(source, packed), packed), plain, packed)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(f"{packed} (for {plain.name}) is a broken or truncated gzip file: {error}") from None
+
+
+def bounded(lines: Iterable[bytes], packed: Path) -> Iterator[bytes]:
+    """Yield the lines of a packed file; ValueError where they are more bytes than text can be packed into it."""
+    count, limit = 0, unpacked_limit(packed)
+    for line in lines:
+        count += len(line)
+        if count > limit:
+            raise ValueError(expands_too_much(packed, limit))
+        yield line
+
+
+def unpacked_limit(packed: Path) -> int:
+    """Return the bytes that a file may unpack to."""
+    return max(SMALL_BYTES, MAX_EXPANSION * packed.stat().st_size)
+
+
+def expands_too_much(packed: Path, limit: int) -> str:
+    """Return what to say of a file that unpacks to more."""
+    return f"{packed} is refused: its {packed.stat().st_size:,} bytes unpack to more than {limit:,}"
 
 
 def lines_of(source: HasLines, label: Path | str) -> Iterator[bytes]:

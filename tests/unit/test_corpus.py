@@ -291,6 +291,11 @@ def test_a_redirect_is_followed_over_http_and_refused_to_a_local_file(
         ("raw/val.en.gz", b"not gzip", r"val\.en.* is a broken or truncated gzip file"),
         ("raw/val.en.gz", gzip.compress(b"A\nB\xff\n"), r"val\.en, line 2 is not UTF-8: byte 0xff"),
         ("raw/val.en.gz", gzip.compress(b"A\n" + b" " * (1 << 20) + b"\n"), r"line 2 has more than 1,048,576 bytes"),
+        (
+            "raw/val.en.gz",
+            gzip.compress((b"x" * 65_535 + b"\n") * 1025),
+            r"its [\d,]+ bytes unpack to more than 67,108,864$",
+        ),
         ("raw/val.en.gz", gzip.compress(b"A\nB\n"), r"split 'val' must have equal line counts.*val\.en 2, val\.de 1"),
         ("raw/test.lc.tok.de.gz", gzip.compress(b""), r"split 'test'.*test\.de 1, test\.lc\.tok\.de 0"),
         (

@@ -16,6 +16,7 @@ from bleuprint.metrics import MetricName, Score
 from bleuprint.page import Inputs, maps_of, write_page
 from bleuprint.params import Scoring
 from bleuprint.report import write_report
+from bleuprint.run_facts import Speed
 from bleuprint.samples import BEST, EVEN, WORST, choose
 from bleuprint.scoring import LegacyScore, Result, Tokens, write_json
 
@@ -290,3 +291,7 @@ def test_every_data_set_here_has_its_terms() -> None:
 
 def test_a_table_without_claims_has_no_notes() -> None:
     assert to_html("") == ""
+
+
+def test_a_provenance_may_tell_more_of_a_training_than_the_page_shows() -> None:
+    assert Speed.model_validate({"seconds": 1.5, "tokens_per_second": None, "processes": 2}).seconds == 1.5

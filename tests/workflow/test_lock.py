@@ -1,0 +1,31 @@
+"""requirements.lock: what `pip install --require-hashes` needs to be told, of every package but torch."""
+
+import re
+
+import pytest
+from modules import ROOT
+
+LOCKS = ("requirements.lock", "tests/fuzz/requirements.lock")
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_line_but_torchs_has_a_release_and_hashes(name: str) -> None:
+    """A package added by hand: `make lock`, or the hashes that pip names when it refuses."""
+    text = re.sub(r"^#.*\n", "", (ROOT / name).read_text(), flags=re.MULTILINE)
+    for entry in re.split(r"\n(?=\S)", text.strip()):
+        head, *hashes = entry.replace("\\\n", "\n").split()
+        assert re.fullmatch(r"[a-z0-9][a-z0-9.-]*==[^ ]+", head), entry
+        assert bool(hashes) == (not head.startswith("torch==")), entry
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", found) for found in hashes), entry
+
+
+def test_every_dependency_is_pinned() -> None:
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [
+        *project["dependencies"],
+        *(item for extra in project["optional-dependencies"].values() for item in extra),
+    ]
+    pinned = set(re.findall(r"^([a-z0-9.-]+)==", (ROOT / LOCKS[0]).read_text(), re.MULTILINE))
+    assert {re.split(r"[><=\[]", item)[0] for item in wanted} <= pinned
