@@ -120,8 +120,7 @@ def test_every_stage_survives_a_full_disk(tmp_path: Path, record: Record) -> Non
         for stage, (words, made) in STAGES.items():
             filler = fill(root, room_for(stage, finished))
             told = run(root, *words, fails=True)
-            found = re.search(FULL, told) or re.search(WEIGHTS, told)
-            assert found, f"{stage}: {told}"
+            assert re.search(FULL, told) or re.search(WEIGHTS, told), f"{stage}: {told}"
             assert "Traceback" not in told
             assert "Logging error" not in told
             assert not list(root.rglob("*.partial-*"))
@@ -129,7 +128,9 @@ def test_every_stage_survives_a_full_disk(tmp_path: Path, record: Record) -> Non
             filler.unlink()
             told = run(root, *words)
             assert stage != "train" or "resuming after step" in told, told
-            assert bytes_of(root, made) == bytes_of(finished, made), stage
+            found, expected = bytes_of(root, made), bytes_of(finished, made)
+            assert found.keys() == expected.keys()
+            assert stage == "report" or found == expected, stage  # the report tells times
             record("fault", f"full disk: {stage}", 1, 1)
 
 
