@@ -121,10 +121,16 @@ def input_with_history() -> Callable[[str], str]:
     if not sys.stdin.isatty():
         return lambda question: input()
     if not sys.stdout.isatty():
-        return lambda question: input(typer.echo(question, err=True, nl=False) or "")
+        return ask_on_stderr
     import readline  # noqa: F401  input() takes its keys and history from it
 
     return input
+
+
+def ask_on_stderr(question: str) -> str:
+    """Return a line of stdin, asked for on stderr."""
+    typer.echo(question, err=True, nl=False)
+    return input()
 
 
 def print_lines(lines: Iterable[str]) -> None:
