@@ -68,7 +68,7 @@ fuzz: $(STAMP)  ## mutated bytes into every parser of what comes from outside; F
 # Of an environment of its own: what it needs is no part of ours.
 audit: $(STAMP)  ## known vulnerabilities of the releases in requirements.lock, where their list can be reached
 	[ -x work/audit/bin/pip-audit ] || { $(PYTHON) -m venv work/audit && work/audit/bin/python -m pip install -qq pip-audit; }
-	work/audit/bin/pip-audit --disable-pip --no-deps --progress-spinner off --requirement $(VENV)/hashed.txt
+	python tests/audit.py work/audit/bin/pip-audit $(VENV)/hashed.txt
 
 test-slurm: $(STAMP)  ## the toy table on a Slurm of one node, as root: installs Debian's packages; a few minutes
 	BLEUPRINT_TEST_SLURM=1 python -m pytest tests/cluster

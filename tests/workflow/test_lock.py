@@ -1,6 +1,7 @@
 """requirements.lock: what `pip install --require-hashes` needs to be told, of every package but torch."""
 
 import re
+from typing import Any
 
 import pytest
 from modules import ROOT
@@ -27,3 +28,15 @@ def test_every_dependency_is_pinned() -> None:
     wanted = {re.split(r"[><=\[]", item)[0] for items in (project["dependencies"], *extras) for item in items}
     pinned = re.findall(r"^([a-z0-9.-]+)==", (ROOT / LOCKS[0]).read_text(), re.MULTILINE)
     assert {name.replace(".", "-") for name in wanted} <= {name.replace(".", "-") for name in pinned}
+
+
+def test_an_audit_of_nothing_is_called_skipped(capsys: pytest.CaptureFixture[str]) -> None:
+    from audit import tell
+
+    skipped: dict[str, Any] = {"name": "a", "skip_reason": "not found"}
+    clean: dict[str, Any] = {"name": "b", "version": "1", "vulns": []}
+    assert tell([skipped]) == 0
+    assert "audit skipped" in capsys.readouterr().out
+    assert tell([skipped, clean]) == 0
+    assert tell([clean, {**clean, "vulns": [{"id": "CVE-1"}]}]) == 1
+    assert "b 1: CVE-1\n2 of 2 packages audited, 1 vulnerabilities known\n" in capsys.readouterr().out
