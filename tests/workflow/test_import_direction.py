@@ -60,6 +60,7 @@ LAYERS = (
     ("forensics", "run_facts"),
     ("report",),
     ("card", "explain", "page", "verify"),
+    ("attention_page",),
     ("commands/arguments",),
     (
         "commands/estimates",

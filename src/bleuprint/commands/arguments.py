@@ -49,6 +49,9 @@ Interactive = Annotated[bool, typer.Option("--interactive", help="Answer line af
 NBest = Annotated[int, typer.Option("--nbest", min=1, max=100, help="Translations of each sentence, best first.")]
 BeamSize = Annotated[int | None, typer.Option("--beam", min=1, max=100, help="Of the search; else the experiment's.")]
 WithScores = Annotated[bool, typer.Option("--scores", help="Write score TAB text.")]
+AttentionOut = Annotated[
+    Path | None, typer.Option("--attention", metavar="HTML", help="A page with attention maps of the first sentences.")
+]
 TranslationEngine = Annotated[
     Literal["auto", "torch", "ctranslate2"],
     typer.Option("--engine", help="auto: CTranslate2 where the run is exported to it as it is now, else torch."),

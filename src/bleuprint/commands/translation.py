@@ -4,11 +4,14 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Literal
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 import typer
 
 from bleuprint.commands.arguments import (
+    AttentionOut,
     BeamSize,
     Interactive,
     NBest,
@@ -36,6 +39,7 @@ def translate(
     beam: BeamSize = None,
     scores: WithScores = False,
     engine: TranslationEngine = "auto",
+    attention: AttentionOut = None,
 ) -> None:
     """Translate raw text with a trained run, line by line.
 
@@ -51,6 +55,8 @@ def translate(
     with plain_errors("starts again"):
         if interactive and (files or out):
             raise ValueError("--interactive reads from the terminal: it goes without files and --out")
+        if attention and (interactive or len(files or []) > 1):
+            raise ValueError("--attention draws one text: one FILE, or stdin")
         from bleuprint.process import prepare
 
         prepare()
@@ -58,6 +64,11 @@ def translate(
 
         translator, target = open_translator(run, nbest, beam, engine)
         form = Form(nbest, scores)
+        stdin: BinaryIO = sys.stdin.buffer
+        if attention:
+            stdin = BytesIO(files[0].read_bytes() if files else stdin.read())
+            draw_attention(run, stdin, str(files[0]) if files else "stdin", beam, attention)
+            stdin.seek(0)
         if interactive:
             warm_up(translator)
             converse(translator, form, input_with_history(), sys.stdout)
@@ -68,9 +79,9 @@ def translate(
         elif out:
             raise ValueError("--out says where the translation of a file goes: name the file, or redirect stdout")
         else:
-            if sys.stdin.isatty():
+            if sys.stdin.isatty() and not attention:
                 typer.echo("reading from the terminal until Ctrl-D; --interactive answers each line", err=True)
-            print_lines(translate_stream(translator, sys.stdin.buffer, "stdin", form))
+            print_lines(translate_stream(translator, stdin, "stdin", form))
 
 
 def open_translator(
@@ -114,6 +125,25 @@ def open_translator(
         )
         found = ctranslate2_engine(exported, tokenizer, decode, params.machine, nbest)
     return Translator(run, tokenizer, found, most_tokens_of(recipe.model.max_positions, decode)), corpus.target
+
+
+def draw_attention(run: str, text: BinaryIO, label: str, beam: int | None, out: Path) -> None:
+    """Write the page of attention maps of a text's first sentences; ValueError as write_attention_page."""
+    from bleuprint.attention_page import write_attention_page
+    from bleuprint.decoding import load_model
+    from bleuprint.device import find_device
+    from bleuprint.graph import load_params
+    from bleuprint.tokenizers import load_tokenizer
+    from bleuprint.translating import read_sentences, with_beam
+
+    params = load_params()
+    spec = params.run_named(run)
+    recipe, marks = params.recipes[spec.experiment], params.corpora[spec.corpus].source_marks
+    tokenizer = load_tokenizer(CORPORA / spec.corpus)
+    model = load_model(RUNS / run / "average/weights.safetensors", recipe.model, tokenizer.vocabulary)
+    model, decode = model.to(find_device(params.machine)), with_beam(recipe.decode, beam, 1)
+    write_attention_page(run, model, tokenizer, marks, decode, list(read_sentences(text, label)), out)
+    wrote(out)
 
 
 def input_with_history() -> Callable[[str], str]:
