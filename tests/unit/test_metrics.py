@@ -59,3 +59,9 @@ def test_the_papers_bleu_by_hand(hypothesis: str, matches: tuple[int, ...], leng
     ours, reference = (text_of("bleu_compound_split", [line]) for line in (hypothesis, "Ein rotes T-Shirt hier."))
     score = score_corpus(build_metric("bleu_compound_split"), ours, reference, QUICK).score
     assert score == pytest.approx(expected, abs=1e-6)
+
+
+def test_resamples_without_a_common_character_are_averaged_with_the_others() -> None:
+    """Of sacreBLEU's chrF alone: 0.0 and float32, whose mean is a TypeError."""
+    found = score_corpus(build_metric("chrf"), ["qqq", "Ein Hund ."], ["zzz", "Ein Hund ."], QUICK)
+    assert 0 <= found.low < found.score < found.high <= 100

@@ -30,6 +30,7 @@ STAGES = {  # command, what it makes
     "average": (["average", "toy-1"], "runs/toy-1/average"),
     "decode": (["decode", "toy-1"], "runs/toy-1/decode"),
     "score": (["score", "toy-1"], "results"),
+    "attend": (["attend", "toy-1"], "results/toy-1.attention.json"),
     "report": (["report"], "reports/demo"),
 }
 SPACE = r"; (?:more than )?[\d,]+ bytes are needed, and beside the [\d,]+ written [\d,]+ are free"
@@ -106,7 +107,9 @@ def room_for(stage: str, finished: Path) -> int:
     if stage == "train":
         state = next((finished / "work/train").rglob("state.pt")).stat().st_size
         return 2 * state
-    return {"download": 16, "tokenize": 16, "average": 64, "decode": 4, "score": 0, "report": 16}[stage] * 1024
+    return {"download": 16, "tokenize": 16, "average": 64, "decode": 4, "score": 0, "attend": 0, "report": 16}[
+        stage
+    ] * 1024
 
 
 @pytest.mark.slow_faults
