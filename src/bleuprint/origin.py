@@ -21,6 +21,7 @@ def origin_tags(root: Path) -> dict[str, str]:
     git = describe_git(root)
     if git["commit"] is not None:
         tags |= {"mlflow.source.git.commit": git["commit"], "mlflow.source.git.dirty": str(git["dirty"])}
+        tags["commit"] = git["commit"] + (" with changes" if git["dirty"] else "")  # MLflow's pages hide its own tags
     lock = root / "dvc.lock"
     if lock.is_file():
         tags["dvc.lock"] = sha256(lock.read_bytes()).hexdigest()

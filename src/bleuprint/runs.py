@@ -4,10 +4,11 @@ What a function needs is imported inside it, as in commands/.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bleuprint.graph import Params
+    from bleuprint.tracking import Settings
     from bleuprint.training import Recipe
 
 # Where everything lies, seen from the project's root.
@@ -52,13 +53,19 @@ CODE = (
 )
 
 
-def settings_of(params: "Params", run: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what MLflow shows of a run: what decides its training, and what may change afterwards."""
+def settings_of(params: "Params", run: str) -> "Settings":
+    """Return what MLflow shows of a run and of the corpus that it reads."""
+    from bleuprint.provenance import hash_files
+    from bleuprint.tracking import Data, Settings
+
     spec = params.run_named(run)
     recipe = params.recipes[spec.experiment].model_dump(mode="json")
     later = {"average": recipe.pop("average"), "decode": recipe.pop("decode"), "trained": spec.trained}
     later["train"] = {"max_steps": recipe["train"].pop("max_steps")}
-    return {"experiment": spec.experiment, "seed": spec.seed, **recipe}, later
+    corpus = CORPORA / spec.corpus
+    manifests = {"corpus": corpus / "manifest.json"}
+    data = [Data(spec.corpus, corpus, hash_files(manifests)["corpus"])] if manifests["corpus"].is_file() else []
+    return Settings({"experiment": spec.experiment, "seed": spec.seed, **recipe}, later, data)
 
 
 def recipe_of(params: "Params", run: str) -> "Recipe":

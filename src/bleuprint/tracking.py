@@ -56,6 +56,14 @@ class Data(NamedTuple):
     sha256: str
 
 
+class Settings(NamedTuple):
+    """What MLflow shows of a run: what decides its training, as parameters; what may change afterwards, as tags."""
+
+    fixed: Mapping[str, Any]
+    later: Mapping[str, Any]
+    data: Sequence[Data]
+
+
 @dataclass
 class Tracker:
     """A run of MLflow that takes metrics: `client` is None once MLflow has failed, a caller stores `run_id`."""
@@ -71,20 +79,14 @@ class Tracker:
 
 @contextmanager
 def tracked(
-    table: str,
-    run: str,
-    id_file: Path,
-    parameters: Mapping[str, Any],
-    later: Mapping[str, Any],
-    datasets: Sequence[Data],
+    table: str, run: str, id_file: Path, settings: Settings
 ) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
     """Give the block a function of (step, metrics) that feeds MLflow, and the run its status at the end.
 
-    `id_file`, kept with what training resumes from, names the MLflow run that a stopped run goes on with. `parameters`
-    stay as they are, as MLflow's do; `later` are settings that may change for the same weights: tags.
+    `id_file`, kept with what training resumes from, names the MLflow run that a stopped run goes on with.
     """
     stored = id_file.read_text(encoding="utf-8").strip() if id_file.exists() else None
-    tracker = open_tracker(table, run, stored, parameters, later, datasets)
+    tracker = open_tracker(table, run, stored, settings)
     if tracker.run_id not in (None, stored):
         id_file.parent.mkdir(parents=True, exist_ok=True)
         id_file.write_text(f"{tracker.run_id}\n", encoding="utf-8")
@@ -99,18 +101,10 @@ def tracked(
         close(tracker, status)
 
 
-def open_tracker(
-    table: str,
-    run: str,
-    run_id: str | None,
-    parameters: Mapping[str, Any],
-    later: Mapping[str, Any],
-    datasets: Sequence[Data],
-) -> Tracker:
+def open_tracker(table: str, run: str, run_id: str | None, settings: Settings) -> Tracker:
     """Continue the MLflow run `run_id`; where it is None or gone, start one below the parent run of `table`.
 
-    `parameters` and `later`, the tags beside commit, dvc.lock and orchestrator, may be nested. Never raises: see
-    `Tracker`.
+    Settings may be nested; there are tags for commit, dvc.lock and orchestrator too. Never raises: see `Tracker`.
     """
     tracker = Tracker(None, run_id)
     with guarded(tracker), connected() as client:
@@ -120,27 +114,50 @@ def open_tracker(
             experiment_id = find_experiment(client)
             end_superseded(client, experiment_id, run)
             tracker.run_id = start_child(client, experiment_id, table, run)
-            describe(client, tracker.run_id, parameters, datasets)
+            describe(client, tracker.run_id, settings.fixed, settings.data)
         assert tracker.run_id is not None, "continued or started"
-        set_tags(client, tracker.run_id, later)
+        set_tags(client, tracker.run_id, settings.later)
         tracker.client = client
     return tracker
 
 
-def track_scores(table: str, run: str, step: int, later: Mapping[str, Any], scores: Mapping[str, float]) -> None:
+def track_scores(
+    table: str,
+    run: str,
+    step: int,
+    settings: Settings,
+    scores: Mapping[str, float],
+    texts: Callable[[], Mapping[str, str]],
+) -> None:
     """Add scores, e.g. {"test/chrf": 63.2}, to the newest MLflow run of `run`; start one where there is none.
 
-    `later` says with which settings of averaging and decoding they were made: tags, in place of earlier ones.
+    Tags say by which settings of averaging and decoding they were made. What `texts` gives becomes artifacts of those
+    names, e.g. "results/tiny-1.json", where the project or the server keeps them.
     """
     tracker = Tracker(None, None)
     with guarded(tracker), connected() as client:
         experiment_id = find_experiment(client)
         earlier = runs_here(client, experiment_id, f"tags.`{RUN_TAG}` = '{run}'")
-        tracker.run_id = earlier[0].info.run_id if earlier else start_child(client, experiment_id, table, run)
-        set_tags(client, tracker.run_id, later)
+        if earlier:
+            tracker.run_id = earlier[0].info.run_id
+        else:
+            tracker.run_id = start_child(client, experiment_id, table, run)
+            describe(client, tracker.run_id, settings.fixed, settings.data)
+        set_tags(client, tracker.run_id, settings.later)
         tracker.client = client
+    kept = Tracker(tracker.client, tracker.run_id)  # where artifacts cannot be kept, the run is over all the same
     log(tracker, step, scores)
     close(tracker, "FINISHED")
+    if kept.client is not None:
+        keep_artifacts(kept, texts)
+
+
+def keep_artifacts(tracker: Tracker, texts: Callable[[], Mapping[str, str]]) -> None:
+    """Store texts by their names with a run of MLflow; a text that cannot be made is a warning too."""
+    with guarded(tracker, "files"):
+        assert tracker.client is not None and tracker.run_id is not None, "a client comes with a run"  # noqa: PT018
+        for name, text in texts().items():
+            tracker.client.log_text(tracker.run_id, text, name)
 
 
 def log(tracker: Tracker, step: int, metrics: Mapping[str, float]) -> None:
@@ -178,7 +195,7 @@ def close(tracker: Tracker, status: Status) -> None:
 
 
 @contextmanager
-def guarded(tracker: Tracker) -> Iterator[None]:
+def guarded(tracker: Tracker, what: str = "numbers") -> Iterator[None]:
     """Turn any failure into one warning and an inactive tracker."""
     try:
         yield
@@ -186,7 +203,7 @@ def guarded(tracker: Tracker) -> Iterator[None]:
         tracker.client = None
         tracker.waiting.clear()
         reason = " ".join(str(error).split())[:REASON_CHARACTERS] or type(error).__name__
-        logger.warning("MLflow takes no more numbers of this run, the run goes on: %s", reason)
+        logger.warning("MLflow takes no more %s of this run, the run goes on: %s", what, reason)
 
 
 # --- the store -------------------------------------------------------------------------------------------------------

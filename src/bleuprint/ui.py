@@ -7,7 +7,7 @@ import sys
 
 from bleuprint.database import shown, tracking_uri
 from bleuprint.origin import project_root
-from bleuprint.tracking import connected
+from bleuprint.tracking import connected, find_experiment
 
 logger = logging.getLogger(__name__)
 
@@ -19,11 +19,13 @@ def serve(port: int) -> None:
     if uri.startswith(("http:", "https:")):
         raise ValueError(f"MLFLOW_TRACKING_URI is {uri}: open that page, or unset the variable")
     check_port(port)
-    with connected():
-        pass  # a database that is not there yet is built under the lock, before the server's workers race for it
+    with (
+        connected() as client
+    ):  # a database that is not there yet is built under the lock, before the workers race for it
+        runs = f"http://127.0.0.1:{port}/#/experiments/{find_experiment(client)}/runs"
     command = ["-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--artifacts-destination", str(root / "work/mlartifacts")]
-    logger.info("MLflow on http://127.0.0.1:%d over %s; Ctrl-C ends it", port, shown(uri))
+    logger.info("MLflow over %s; the runs are on %s; Ctrl-C ends it", shown(uri), runs)
     # Not among the arguments, which everybody on the machine can read: it may hold a password.
     os.execve(sys.executable, [sys.executable, *command], {**os.environ, "MLFLOW_BACKEND_STORE_URI": uri})
 

@@ -24,9 +24,10 @@ from bleuprint import tracking
 tracking.FLUSH_SECONDS = 0.0
 run, go = sys.argv[1], Path(sys.argv[2])
 Path("ready").touch()
+settings = tracking.Settings({{"seed": 1}}, {{"decode": {{"beam": 4}}}}, [])
 while not go.exists():
     time.sleep(0.001)
-with tracking.tracked("demo", run, Path("mlflow_run_id"), {{"seed": 1}}, {{"decode": {{"beam": 4}}}}, []) as observe:
+with tracking.tracked("demo", run, Path("mlflow_run_id"), settings) as observe:
     for step in range({STEPS}):
         observe(step, {{key: float(step) + len(run) for key in {KEYS}}})
 """

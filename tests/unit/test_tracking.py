@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ import pytest
 from bleuprint import tracking
 from bleuprint.database import tracking_uri
 from bleuprint.origin import orchestrator, project_root
-from bleuprint.tracking import Data, Tracker, close, flatten, flush, log, open_tracker, track_scores, tracked
+from bleuprint.tracking import Data, Settings, Tracker, close, flatten, flush, log, open_tracker, track_scores, tracked
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 SOURCE = Path(__file__).parents[2] / "src"
 OPEN_ONE = """
 import sys
-from bleuprint.tracking import close, log, open_tracker
-tracker = open_tracker("demo", sys.argv[1], None, {}, {}, [])
+from bleuprint.tracking import Settings, close, log, open_tracker
+tracker = open_tracker("demo", sys.argv[1], None, Settings({}, {}, []))
 log(tracker, 1, {"train_loss": 1.0})
 close(tracker, "FINISHED")
 """
+NONE = Settings({}, {}, [])
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ def here(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def tracker(root: Path) -> Iterator[Tracker]:
-    tracker = open_tracker("demo", "c-1", None, {}, {}, [])
+    tracker = open_tracker("demo", "c-1", None, NONE)
     yield tracker
     close(tracker, "FINISHED")
 
@@ -99,9 +100,8 @@ def test_a_run_has_parameters_tags_and_data(root: Path) -> None:
     (root / "dvc.lock").write_text("schema: '2.0'\n")
     parameters = {"seed": 1, "train": {"lr": 1e-05, "betas": [0.9, 0.98], "clip_norm": None, "precision": "bf16"}}
     many = {f"p{i:03}": i for i in range(150)}  # more than one batch of MLflow
-    tracker = open_tracker(
-        "full", "d-1", None, parameters | many, {"experiment": "d"}, [Data("c", Path("data/c"), "ab" * 32)]
-    )
+    settings = Settings(parameters | many, {"experiment": "d"}, [Data("c", Path("data/c"), "ab" * 32)])
+    tracker = open_tracker("full", "d-1", None, settings)
     (root / "dvc.lock").unlink()
     run = stored(tracker.run_id)
     assert run.data.params == {
@@ -140,12 +140,12 @@ def test_more_metrics_than_one_batch_holds_arrive(tracker: Tracker) -> None:
 
 
 def test_a_killed_run_goes_on_under_its_id(root: Path) -> None:
-    killed = open_tracker("demo", "e-1", None, {"lr": 1}, {}, [])
+    killed = open_tracker("demo", "e-1", None, Settings({"lr": 1}, {}, []))
     assert stored(killed.run_id).info.status == "RUNNING"
-    again = open_tracker("demo", "e-1", killed.run_id, {"lr": 1}, {}, [])
+    again = open_tracker("demo", "e-1", killed.run_id, Settings({"lr": 1}, {}, []))
     assert again.run_id == killed.run_id
     close(again, "FINISHED")
-    once_more = open_tracker("demo", "e-1", killed.run_id, {"lr": 1}, {}, [])
+    once_more = open_tracker("demo", "e-1", killed.run_id, Settings({"lr": 1}, {}, []))
     assert stored(once_more.run_id).info.status == "RUNNING"
     close(once_more, "FINISHED")
     assert len([run for run in all_runs() if run.info.run_name == "e-1"]) == 1
@@ -153,18 +153,18 @@ def test_a_killed_run_goes_on_under_its_id(root: Path) -> None:
 
 def test_settings_that_may_change_for_the_same_weights_are_those_of_the_last_call(root: Path) -> None:
     for steps in (100, 200):
-        with tracked("demo", "m-1", root / "m", {"seed": 1}, {"train": {"max_steps": steps}}, []):
+        with tracked("demo", "m-1", root / "m", Settings({"seed": 1}, {"train": {"max_steps": steps}}, [])):
             pass
-    track_scores("demo", "m-1", 200, {"decode": {"beam": 4}}, {"test/chrf": 1.0})
-    track_scores("demo", "m-1", 200, {"decode": {"beam": 5}}, {"test/chrf": 2.0})
+    track_scores("demo", "m-1", 200, Settings({}, {"decode": {"beam": 4}}, []), {"test/chrf": 1.0}, dict)
+    track_scores("demo", "m-1", 200, Settings({}, {"decode": {"beam": 5}}, []), {"test/chrf": 2.0}, dict)
     [run] = [run for run in all_runs() if run.info.run_name == "m-1"]
     assert run.data.params == {"seed": "1"}
     assert (run.data.tags["train.max_steps"], run.data.tags["decode.beam"]) == ("200", "5")
 
 
 def test_a_killed_run_that_none_resumes_is_marked(root: Path) -> None:
-    killed = open_tracker("demo", "f-1", None, {"lr": 1}, {}, [])
-    changed = open_tracker("demo", "f-1", None, {"lr": 2}, {}, [])
+    killed = open_tracker("demo", "f-1", None, Settings({"lr": 1}, {}, []))
+    changed = open_tracker("demo", "f-1", None, Settings({"lr": 2}, {}, []))
     assert stored(killed.run_id).info.status == "KILLED"
     assert stored(changed.run_id).info.status == "RUNNING"
     close(changed, "FINISHED")
@@ -173,11 +173,11 @@ def test_a_killed_run_that_none_resumes_is_marked(root: Path) -> None:
 @pytest.mark.parametrize("gone", ["0" * 32, "deleted"])
 def test_an_id_that_mlflow_no_longer_has_starts_a_new_run(root: Path, gone: str) -> None:
     if gone == "deleted":
-        old = open_tracker("demo", "g-1", None, {}, {}, [])
+        old = open_tracker("demo", "g-1", None, NONE)
         assert old.run_id is not None
         gone = old.run_id
         client().delete_run(gone)
-    tracker = open_tracker("demo", "g-1", gone, {}, {}, [])
+    tracker = open_tracker("demo", "g-1", gone, NONE)
     assert tracker.client is not None
     assert tracker.run_id != gone
     close(tracker, "FINISHED")
@@ -201,14 +201,70 @@ def test_another_clone_may_make_the_experiment_first(root: Path) -> None:
 
 def test_scores_go_to_the_newest_run(root: Path) -> None:
     for _ in range(2):
-        newest = open_tracker("demo", "h-1", None, {}, {}, [])
+        newest = open_tracker("demo", "h-1", None, NONE)
         close(newest, "FINISHED")
-    track_scores("full", "h-1", 600, {"decode": {"beam": 5}}, {"test/bleu_lc_tok": 41.0})
+    track_scores("full", "h-1", 600, Settings({}, {"decode": {"beam": 5}}, []), {"test/bleu_lc_tok": 41.0}, dict)
     assert history(newest.run_id, "test/bleu_lc_tok") == [(600, 41.0)]
     assert stored(newest.run_id).data.tags["decode.beam"] == "5"
-    track_scores("demo", "i-1", 600, {}, {"test/bleu_lc_tok": 12.0})
+    track_scores("demo", "i-1", 600, NONE, {"test/bleu_lc_tok": 12.0}, dict)
     alone = [run for run in all_runs() if run.info.run_name == "i-1"]
     assert [run.data.metrics for run in alone] == [{"test/bleu_lc_tok": 12.0}]
+
+
+def test_scores_alone_start_a_run_with_its_parameters_and_data(root: Path) -> None:
+    """Nobody trained it here: its weights are another run's, or came by `dvc pull`."""
+    settings = Settings({"seed": 3}, {"trained": "a-1"}, [Data("c", Path("data/c"), "ab" * 32)])
+    track_scores("demo", "n-1", 600, settings, {"test/chrf": 1.0}, dict)
+    [run] = [run for run in all_runs() if run.info.run_name == "n-1"]
+    assert (run.data.params, run.data.tags["trained"], run.info.status) == ({"seed": "3"}, "a-1", "FINISHED")
+    assert run.inputs is not None
+    assert [used.dataset.name for used in run.inputs.dataset_inputs] == ["c"]
+
+
+# --- artifacts -------------------------------------------------------------------------------------------------------
+
+TEXTS = {"results/o-1.json": "{}\n", "translations/test.txt": "Zwei Männer\n"}
+
+
+def artifacts(run_id: str) -> dict[str, str]:
+    """Return a run's artifacts: name and text."""
+    folders = [item.path for item in client().list_artifacts(run_id)]
+    names = [item.path for folder in folders for item in client().list_artifacts(run_id, folder)]
+    return {name: Path(client().download_artifacts(run_id, name)).read_text(encoding="utf-8") for name in names}
+
+
+def newest(result: str) -> dict[str, str]:
+    return {**TEXTS, "results/o-1.json": result}
+
+
+def test_texts_become_artifacts_in_the_place_of_earlier_ones(root: Path) -> None:
+    for old in ("older", "newer"):
+        track_scores("demo", "o-1", 1, NONE, {"test/chrf": 1.0}, partial(newest, old))
+    [run] = [run for run in all_runs() if run.info.run_name == "o-1"]
+    assert artifacts(run.info.run_id) == {**TEXTS, "results/o-1.json": "newer"}
+    assert (root / "work/mlartifacts").is_dir()
+
+
+@pytest.mark.parametrize("broken", ["place", "text"])
+def test_artifacts_that_cannot_be_kept_are_one_warning_and_lose_no_score(
+    root: Path, broken: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    run_name = {"place": "p-1", "text": "q-1"}[broken]
+    track_scores("demo", run_name, 1, NONE, {}, dict)
+    [run] = [run for run in all_runs() if run.info.run_name == run_name]
+    place = root / "work/mlartifacts" / run.info.run_id
+    place.parent.mkdir(exist_ok=True)
+    if broken == "place":
+        place.write_text("a file in the way")
+    missing = root / "no such file"
+    track_scores(
+        "demo", run_name, 2, NONE, {"test/chrf": 2.0}, lambda: {"a": missing.read_text()} if broken == "text" else TEXTS
+    )
+    assert [text.partition(":")[0] for text in warnings_of(caplog)] == [
+        "MLflow takes no more files of this run, the run goes on"
+    ]
+    assert history(run.info.run_id, "test/chrf") == [(2, 2.0)]
+    assert stored(run.info.run_id).info.status == "FINISHED"
 
 
 # --- around training -------------------------------------------------------------------------------------------------
@@ -218,7 +274,7 @@ def test_a_run_that_is_interrupted_and_started_again_is_one_run(root: Path) -> N
     id_file = root / "work/train/j-1-ff/mlflow_run_id"
 
     def train(first: int, end: int, error: type[BaseException] | None) -> None:
-        with tracked("demo", "j-1", id_file, {}, {}, []) as observe:
+        with tracked("demo", "j-1", id_file, NONE) as observe:
             for step in range(first, end):
                 observe(step, {"train_loss": float(step)})
             if error:
@@ -248,11 +304,11 @@ def test_a_store_that_cannot_be_used_warns_once_and_at_once(
     (tmp_path / "file").write_text("no database " * 100)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/{store}")
     began = time.monotonic()
-    with tracked("demo", "k-1", tmp_path / "id", {}, {}, []) as observe:
+    with tracked("demo", "k-1", tmp_path / "id", NONE) as observe:
         for step in range(3):
             observe(step, {"train_loss": 1.0})
     assert time.monotonic() - began < 60  # MLflow alone tries for 100 seconds
-    track_scores("demo", "k-1", 3, {}, {"test/chrf": 1.0})
+    track_scores("demo", "k-1", 3, NONE, {"test/chrf": 1.0}, dict)
     assert len(warnings_of(caplog)) == 2  # one for each tracker
     assert all(
         text.startswith("MLflow takes no more numbers of this run, the run goes on:") for text in warnings_of(caplog)
@@ -278,7 +334,7 @@ def test_a_store_that_breaks_on_the_way_warns_once(
 
 
 def test_an_error_of_the_work_itself_passes(root: Path) -> None:
-    with pytest.raises(ZeroDivisionError), tracked("demo", "l-1", root / "l", {}, {}, []):
+    with pytest.raises(ZeroDivisionError), tracked("demo", "l-1", root / "l", NONE):
         _ = 1 / 0
 
 

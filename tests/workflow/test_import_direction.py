@@ -35,6 +35,7 @@ LAYERS = (
         "history",
         "idstore",
         "manifests",
+        "first_translations",
         "provenance",
         "segmentation",
         "tables",

@@ -4,7 +4,7 @@ import typer
 
 from bleuprint.commands.arguments import RunName
 from bleuprint.console import plain_errors, start_log
-from bleuprint.runs import CORPORA, RESULTS, RUNS, WORK, recipe_of, settings_of
+from bleuprint.runs import RESULTS, RUNS, WORK, recipe_of, settings_of
 
 
 def track(run: RunName) -> None:
@@ -19,30 +19,25 @@ def track(run: RunName) -> None:
         from bleuprint.files import held
         from bleuprint.graph import load_params
         from bleuprint.history import METRICS, read_metrics
-        from bleuprint.provenance import hash_files
         from bleuprint.replay import Point, Record, points_of, replay, scores_of
         from bleuprint.scoring import read_result
-        from bleuprint.tracking import Data
 
         params = load_params()
         spec = params.run_named(run)
         start_log("track", run)
-        points, work, data, finished = list[Point](), WORK / "track" / run, list[Data](), True
+        points, work, finished = list[Point](), WORK / "track" / run, True
         if spec.trained == run:
             from bleuprint.training import work_directory
 
             work, out = work_directory(WORK / "train", run, recipe_of(params, run)), RUNS / run / "train"
             finished = (out / METRICS).exists()
             points += points_of(read_metrics(out if finished else work))
-            corpus = CORPORA / spec.corpus
-            data.append(Data(spec.corpus, corpus, hash_files({"corpus": corpus / "manifest.json"})["corpus"]))
         if (RESULTS / f"{run}.json").exists():
             result = read_result(RESULTS / f"{run}.json")
             points += points_of([{"step": result.steps, **scores_of(result)}])
         if not points:
             raise ValueError(f"nothing is recorded of {run} yet; train it with: python -m bleuprint train {run}")
         with held(work):
-            parameters, later = settings_of(params, run)
-            record = Record(params.table, run, parameters, later, data, points, finished)
+            record = Record(params.table, run, *settings_of(params, run), points, finished)
             sent = replay(record, work / "mlflow_run_id")
         typer.echo(f"{run}: {sent:,} numbers put into MLflow, which had {len(points) - sent:,} already")

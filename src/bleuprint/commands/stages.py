@@ -76,8 +76,7 @@ def train(run: RunName) -> None:
         from bleuprint.files import held
         from bleuprint.graph import load_params
         from bleuprint.process import launch, prepare
-        from bleuprint.provenance import hash_files
-        from bleuprint.tracking import Data, tracked
+        from bleuprint.tracking import tracked
 
         params = load_params()
         spec = params.training_named(run)
@@ -103,9 +102,7 @@ def train(run: RunName) -> None:
             if place.rank > 0:
                 train_run(recipe, work, out, lambda step, metrics: None)
                 return
-            data = [Data(spec.corpus, recipe.corpus, hash_files({"corpus": recipe.corpus / "manifest.json"})["corpus"])]
-            settings, id_file = settings_of(params, run), work / "mlflow_run_id"
-            with held(work), tracked(params.table, run, id_file, *settings, data) as observe:
+            with held(work), tracked(params.table, run, work / "mlflow_run_id", settings_of(params, run)) as observe:
                 note_processes(work, place.processes)
                 train_run(recipe, work, out, observe)
         now = recipe_of(load_params(), run)
@@ -207,6 +204,7 @@ def score(run: RunName) -> None:
     Example: python -m bleuprint score tiny-1
     """
     with plain_errors("starts again"):
+        from bleuprint.first_translations import sample_translations
         from bleuprint.graph import load_params
         from bleuprint.hypotheses import keep_texts
         from bleuprint.replay import scores_of
@@ -239,7 +237,16 @@ def score(run: RunName) -> None:
         )
         keep_texts(RUNS / run / "decode", history, CORPORA / spec.corpus, splits, RESULTS / run)
         wrote(RESULTS / f"{run}.json")
-        track_scores(params.table, run, result.steps, settings_of(params, run)[1], scores_of(result))
+
+        def texts() -> dict[str, str]:
+            told = {f"results/{run}.json": (RESULTS / f"{run}.json").read_text(encoding="utf-8")}
+            sides = corpus.source, corpus.target
+            return told | {
+                f"translations/{split}.txt": sample_translations(manifests["raw"], RUNS / run / "decode", split, *sides)
+                for split in splits.tests
+            }
+
+        track_scores(params.table, run, result.steps, settings_of(params, run), scores_of(result), texts)
 
 
 def report() -> None:

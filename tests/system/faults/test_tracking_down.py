@@ -17,7 +17,7 @@ from team_server import SOURCE, mlflow_server
 from bleuprint import tracking
 from bleuprint.history import read_metrics
 from bleuprint.replay import Point, points_of
-from bleuprint.tracking import tracked
+from bleuprint.tracking import Settings, tracked
 from bleuprint.training import train_run, work_directory
 from reliability import Record
 
@@ -50,7 +50,7 @@ def train(corpus: Path, root: Path, harm: Callable[[], None]) -> Path:
     """Train with MLflow, do harm to it at GONE_AT, and return the work directory."""
     recipe = recipe_for(corpus)
     work = work_directory(root / "work", "copy-1", recipe)
-    with tracked("demo", "copy-1", work / "mlflow_run_id", PARAMETERS, {}, []) as observe:
+    with tracked("demo", "copy-1", work / "mlflow_run_id", Settings(PARAMETERS, {}, [])) as observe:
 
         def observe_and_harm(step: int, metrics: Mapping[str, float]) -> None:
             if step == GONE_AT:
