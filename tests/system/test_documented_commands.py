@@ -34,8 +34,11 @@ class Rule(NamedTuple):
 
 AS_THEY_ARE = [
     Rule(r"bleuprint( \w+)? --help", r"python -m \g<0>"),  # where it is installed: tests/system/test_wheel.py
-    Rule(r"python -m bleuprint (use|cost|describe|deviations) .*"),
+    Rule(r"python -m bleuprint (use|cost|describe|explain) .*"),
     Rule(r"python -m bleuprint (deviations|verify)"),
+    Rule(r"python -m bleuprint new-experiment \S+ --from toy"),
+    Rule(r"(python -m bleuprint new-experiment \S+) --from toy( --src .*)", r"\1 --from tiny\2"),  # toy has no French
+    Rule(r"echo .* \| python -m bleuprint translate toy-1"),
     Rule(r"dvc (status|pull|push|params diff|metrics show|plots show|remote add .*|exp show.*)"),
     Rule(r"dvc repro --pull .*"),  # all is there
     Rule(r"snakemake (-n|--cores 2 results/.*|--report report.html|--touch --forceall --quiet all)"),
@@ -52,7 +55,8 @@ AS_A_PLAN = [
     ),  # --dry wants the files of later stages' deps
     Rule(r"dvc exp run -S .*", r"\g<0> --queue"),
     Rule(r"snakemake --profile \S+( -n)?", r"\g<0> -n"),
-    Rule(r"python -m bleuprint (plan|export|verify) .+", r"\g<0> --help"),
+    Rule(r"snakemake --cores 2 --config .*", r"\g<0> -n"),
+    Rule(r"python -m bleuprint (plan|export|verify|compare|translate) .+", r"\g<0> --help"),
     Rule(r"torchrun --nproc-per-node 4 (.*)", r"torchrun --nproc-per-node 1 \1 --help"),
     Rule(r"\w+=\S+ mlflow server .*", r"\g<0> --help"),
 ]
@@ -82,29 +86,15 @@ def in_the_clone(command: str) -> str:
     return re.sub(fitting[0].command, fitting[0].run, command)
 
 
-def own_experiment(project: Path) -> None:
-    """Do what docs/adding-an-experiment.md asks for between its commands: `toy` stands for the experiment copied."""
-    table, greedy, compared = (text.replace("tiny", "toy") for text in blocks(PAGES[0].parent / ADDING, "yaml"))
-    params = project / "params.yaml"
-    text = params.read_text()
-    toy = re.search(r"^  toy:.*\n(    .*\n)+(?=  \w)", text[text.index("\nexperiments:") :], flags=re.MULTILINE)
-    assert toy
-    copy = toy.group().replace("  toy:", "  my-experiment:", 1)
-    params.write_text(text + copy + greedy.removeprefix("experiments:\n"))
-    (project / "workflow/tables/my-table.yaml").write_text(table)
-    (project / "workflow/tables/my-comparison.yaml").write_text(compared)
-    commit(project)
-
-
-ADDING = "docs/adding-an-experiment.md"
-
-
 @pytest.fixture
 def project(by_snakemake: Path, tmp_path: Path) -> Path:
-    """Return a copy of a clone with the finished toy table, texts of a second run, and the environment as its .venv."""
+    """Return a copy of a clone with the finished toy table, texts of a second run, parallel texts, and a .venv."""
     root = tmp_path / "project"
     shutil.copytree(by_snakemake, root, symlinks=True)
     shutil.copytree(root / "runs/toy-1/decode", root / "runs/toy-cased-1/decode")
+    (root / "texts").mkdir()
+    for language in ("en", "nl"):
+        (root / f"texts/my.{language}").write_text("".join(f"sentence {number} .\n" for number in range(100)))
     (root / ".venv").symlink_to(sys.prefix)
     commit(root)
     return root
@@ -118,8 +108,6 @@ def seen() -> set[str]:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "sh")], ids=lambda page: page.name)
 def test_the_commands_of_a_page(project: Path, page: Path, seen: set[str]) -> None:
-    if page == ROOT / ADDING:
-        own_experiment(project)
     for block in blocks(page, "sh"):
         script = [in_the_clone(command) for command in commands(block) if command not in seen]
         seen.update(command for command in commands(block) if not is_of_the_shell(command))
@@ -127,11 +115,25 @@ def test_the_commands_of_a_page(project: Path, page: Path, seen: set[str]) -> No
 
 
 def test_the_table_with_comparisons_can_be_used(project: Path) -> None:
-    own_experiment(project)
+    """docs/adding-an-experiment.md, with `toy` for the experiment that is copied and for the baseline."""
+    texts = [text.replace("tiny", "toy") for text in blocks(ROOT / "docs/adding-an-experiment.md", "yaml")]
+    [greedy] = [text for text in texts if text.startswith("experiments:\n")]
+    [compared] = [text for text in texts if "comparisons:" in text]
+    run(project, "python", "-m", "bleuprint", "new-experiment", "my-experiment", "--from", "toy")
+    with (project / "params.yaml").open("a") as file:
+        file.write(greedy.removeprefix("experiments:\n"))
+    (project / "workflow/tables/my-comparison.yaml").write_text(compared)
     run(project, "python", "-m", "bleuprint", "use", "my-comparison")
     changed = json.loads(run(project, "dvc", "status", "--json"))
     assert [stage for stage in changed if stage.startswith("train@")] == ["train@my-experiment-1"]
     assert "average@my-greedy-1" in changed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_has_a_class(page: Path) -> None:
+    for block in blocks(page, "sh"):
+        for command in commands(block):
+            in_the_clone(command)
 
 
 def test_an_unknown_command_is_noticed() -> None:
