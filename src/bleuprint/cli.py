@@ -36,7 +36,6 @@ COMMANDS = (
 app = typer.Typer(
     help="Rerun the systems of a Transformer README's results table, stage by stage.",
     rich_markup_mode=None,  # rich's help takes twice the time
-    add_completion=False,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},

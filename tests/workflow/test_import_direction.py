@@ -21,6 +21,7 @@ LAYERS = (
         "overrides",
         "pointers",
         "process",
+        "progress",
     ),
     ("console", "engines", "strict"),
     ("attended", "datasets", "licences"),
@@ -62,6 +63,7 @@ LAYERS = (
     ("report",),
     ("card", "explain", "page", "verify"),
     ("attention_page",),
+    ("commands/completion",),
     ("commands/arguments",),
     (
         "commands/estimates",

@@ -5,17 +5,41 @@ from typing import Annotated, Literal
 
 import typer
 
-DatasetName = Annotated[str, typer.Argument(metavar="DATASET", help="A key of `datasets` in params.yaml.")]
-CorpusName = Annotated[str, typer.Argument(metavar="CORPUS", help="A key of `corpora` in params.yaml.")]
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="EXPERIMENT-SEED; EXPERIMENT is a key of `experiments`.")]
-RunNames = Annotated[list[str], typer.Argument(metavar="RUN RUN ...", help="Two runs or more, the baseline first.")]
+from bleuprint.commands import completion
+
+DatasetName = Annotated[
+    str,
+    typer.Argument(metavar="DATASET", help="A key of `datasets` in params.yaml.", autocompletion=completion.datasets),
+]
+CorpusName = Annotated[
+    str, typer.Argument(metavar="CORPUS", help="A key of `corpora` in params.yaml.", autocompletion=completion.corpora)
+]
+RunName = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="EXPERIMENT-SEED; EXPERIMENT is a key of `experiments`.", autocompletion=completion.runs
+    ),
+]
+RunNames = Annotated[
+    list[str],
+    typer.Argument(metavar="RUN RUN ...", help="Two runs or more, the baseline first.", autocompletion=completion.runs),
+]
 SentenceCount = Annotated[
     int, typer.Option("--sentences", min=0, help="How many sentences that gain, and that lose, to show.")
 ]
-TableName = Annotated[str, typer.Argument(metavar="TABLE", help="A file of workflow/tables/, without .yaml.")]
+TableName = Annotated[
+    str,
+    typer.Argument(
+        metavar="TABLE", help="A file of workflow/tables/, without .yaml.", autocompletion=completion.tables
+    ),
+]
 OptionalTable = Annotated[
     str | None,
-    typer.Argument(metavar="TABLE", help="A file of workflow/tables/, without .yaml; else the active one."),
+    typer.Argument(
+        metavar="TABLE",
+        help="A file of workflow/tables/, without .yaml; else the active one.",
+        autocompletion=completion.tables,
+    ),
 ]
 ClaimName = Annotated[
     str, typer.Argument(metavar="CLAIM", help="An id of reference/claims.yaml, or a number of its row, such as 26.4.")
@@ -33,10 +57,18 @@ TrialSeconds = Annotated[float, typer.Option("--seconds", min=0.0, help="Of upda
 SavePlan = Annotated[bool, typer.Option("--save", help="Keep it in reference/plans.json, for the report to tell.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1.")]
 NewName = Annotated[str, typer.Argument(metavar="NAME", help="Of the experiment and of its table.")]
-FromExperiment = Annotated[str, typer.Option("--from", metavar="EXPERIMENT", help="The one that is copied.")]
+FromExperiment = Annotated[
+    str,
+    typer.Option("--from", metavar="EXPERIMENT", help="The one that is copied.", autocompletion=completion.experiments),
+]
 SourceLanguage = Annotated[str | None, typer.Option("--src", metavar="LANGUAGE", help="A code such as en or fr.")]
 TargetLanguage = Annotated[str | None, typer.Option("--tgt", metavar="LANGUAGE", help="A code such as de or cs.")]
-DataName = Annotated[str | None, typer.Option("--data", metavar="DATASET", help="A key of `datasets`, to choose one.")]
+DataName = Annotated[
+    str | None,
+    typer.Option(
+        "--data", metavar="DATASET", help="A key of `datasets`, to choose one.", autocompletion=completion.datasets
+    ),
+]
 SourceText = Annotated[
     Path | None, typer.Option("--src-text", metavar="FILE", help="Your sentences in --src, one a line; or .gz.")
 ]

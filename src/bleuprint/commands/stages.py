@@ -4,6 +4,7 @@ What a stage needs is imported inside its command: `--help` answers at once, sco
 """
 
 import os
+from collections.abc import Mapping
 
 from bleuprint.commands.arguments import CorpusName, DatasetName, RunName
 from bleuprint.console import only_errors, plain_errors, start_alone, start_log, wrote
@@ -76,6 +77,7 @@ def train(run: RunName) -> None:
         from bleuprint.files import held
         from bleuprint.graph import load_params
         from bleuprint.process import launch, prepare
+        from bleuprint.progress import training_bar
         from bleuprint.tracking import tracked
 
         params = load_params()
@@ -102,9 +104,18 @@ def train(run: RunName) -> None:
             if place.rank > 0:
                 train_run(recipe, work, out, lambda step, metrics: None)
                 return
-            with held(work), tracked(params.table, run, work / "mlflow_run_id", settings_of(params, run)) as observe:
+            with (
+                held(work),
+                tracked(params.table, run, work / "mlflow_run_id", settings_of(params, run)) as observe,
+                training_bar(run, recipe.train.max_steps) as show,
+            ):
                 note_processes(work, place.processes)
-                train_run(recipe, work, out, observe)
+
+                def both(step: int, metrics: Mapping[str, float]) -> None:
+                    observe(step, metrics)
+                    show(step, metrics)
+
+                train_run(recipe, work, out, both)
         now = recipe_of(load_params(), run)
         if (fingerprint(now), now.train) != began_with:
             # Both engines read parameters and code at the end again, and would take these weights for the new ones'.
