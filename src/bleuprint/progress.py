@@ -41,12 +41,13 @@ def show(bar: "Progress", task: "TaskID", step: int, metrics: Mapping[str, float
     """Move the bar to an update; the first one of this process begins its clock, for a run may resume."""
     if not bar.tasks[task].started:
         bar.reset(task, completed=step)
-    texts = {}
+    texts = bar.tasks[task].fields
     if "train_loss" in metrics:
-        texts = {"loss": f"loss {metrics['train_loss']:.3f}", "rate": f"{metrics['tokens_per_second']:,.0f} tokens/s"}
+        texts["loss"] = f"loss {metrics['train_loss']:.3f}"
+        texts["rate"] = f"{metrics['tokens_per_second']:,.0f} tokens/s"
     if "validation_loss" in metrics:
-        texts = {"valid": f"validation {metrics['validation_loss']:.3f}"}
-    bar.update(task, completed=step, **texts)
+        texts["valid"] = f"validation {metrics['validation_loss']:.3f}"
+    bar.update(task, completed=step)
 
 
 @contextmanager
