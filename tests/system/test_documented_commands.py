@@ -34,8 +34,8 @@ class Rule(NamedTuple):
 
 AS_THEY_ARE = [
     Rule(r"bleuprint( \w+)? --help", r"python -m \g<0>"),  # where it is installed: tests/system/test_wheel.py
-    Rule(r"python -m bleuprint (use|cost|describe|explain|card) .*"),
-    Rule(r"python -m bleuprint (deviations|verify)"),
+    Rule(r"python -m bleuprint (use|cost|describe|card) .*"),
+    Rule(r"python -m bleuprint deviations"),
     Rule(r"python -m bleuprint new-experiment \S+ --from toy"),
     Rule(r"(python -m bleuprint new-experiment \S+) --from toy( --src .*)", r"\1 --from tiny\2"),  # toy has no French
     Rule(r"echo .* \| python -m bleuprint translate toy-1"),
@@ -56,7 +56,7 @@ AS_A_PLAN = [
     Rule(r"dvc exp run -S .*", r"\g<0> --queue"),
     Rule(r"snakemake --profile \S+( -n)?", r"\g<0> -n"),
     Rule(r"snakemake --cores 2 --config .*", r"\g<0> -n"),
-    Rule(r"python -m bleuprint (plan|export|verify|compare|translate) .+|python -m bleuprint doctor", r"\g<0> --help"),
+    Rule(r"python -m bleuprint (plan|export|verify|compare|explain|translate|doctor|unlock)( .+)?", r"\g<0> --help"),
     Rule(r"torchrun --nproc-per-node 4 (.*)", r"torchrun --nproc-per-node 1 \1 --help"),
     Rule(r"bleuprint --install-completion", r"python -m \g<0> --help"),  # it would write into the user's home
     Rule(r"\w+=\S+ mlflow server .*", r"\g<0> --help"),
