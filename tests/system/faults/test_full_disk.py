@@ -96,7 +96,7 @@ def fill(root: Path, free: int) -> Path:
 def bytes_of(root: Path, made: str) -> dict[str, str]:
     """Return the sha256 of what a stage makes, but for what differs by machine and time."""
     files = [path for path in (root / made).rglob("*") if path.is_file()]
-    timed = ("provenance", "metrics.jsonl", "history.csv")
+    timed = ("provenance", "metrics.jsonl", "history.csv", "attention")  # the last is made after what it lies beside
     return {
         str(path.relative_to(root)): sha256_of(path) for path in files if not any(word in path.name for word in timed)
     }
