@@ -46,7 +46,10 @@ demo: $(STAMP)  ## the toy table from nothing, in a clone: a minute or a few
 	@echo
 	@sed -n '/^## Results/,/^## Metrics/p' $(DEMO)/reports/demo/results.md | grep '^|'
 	@echo
-	@echo "The report is $(DEMO)/reports/demo/results.md, its figures are beside it."
+	@echo "The report is $(DEMO)/reports/demo/results.md, its figures are beside it. Next:"
+	@echo "  make repro                                            the table of README.md: hours on two cores"
+	@echo "  make ui                                               losses and scores in the browser"
+	@echo "  dvc exp run -S experiments.tiny.train.max_steps=200   a recipe of your own, in .venv"
 
 test: $(STAMP)  ## all tests, with the toy table under both engines
 	python -m pytest

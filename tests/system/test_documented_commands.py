@@ -137,6 +137,12 @@ def test_every_command_has_a_class(page: Path) -> None:
             in_the_clone(command)
 
 
+def test_the_demo_ends_with_three_commands_that_run() -> None:
+    planned = run(ROOT, "make", "-n", "demo")
+    told = re.findall(r'^echo "  (.*?)  +\w.*"$', planned.partition("Next:")[2], flags=re.MULTILINE)
+    assert len([in_the_clone(command) for command in told]) == 3
+
+
 def test_an_unknown_command_is_noticed() -> None:
     with pytest.raises(AssertionError, match=r"say in test_documented_commands\.py how to run: rm -rf data"):
         in_the_clone("rm -rf data")
