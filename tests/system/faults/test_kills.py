@@ -197,6 +197,8 @@ def test_an_engine_is_killed_before_or_after_its_stage(victim: Path, record: Rec
         done += ended.struck_at is not None
         run(victim, *command)
         assert hashes(victim, download.outputs) == whole, ended.struck_at
+        run(victim, *call("dvc", download))  # it was told nothing by a snakemake that was killed, and makes it again
+        assert hashes(victim, download.outputs) == whole, ended.struck_at
         assert "download" not in changed_stages(victim), ended.struck_at
         YAML(typ="safe").load(victim / "dvc.lock")
     record("kill", f"{engine} itself, in {place.function}", done, done)
