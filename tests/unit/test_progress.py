@@ -31,12 +31,22 @@ said("step 7 after the bar")
 """
 
 
+def heed_ctrl_c() -> None:
+    """Heed SIGINT, as a terminal's programs do: those of a shell that was sent to the background inherit deafness."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def on_a_terminal(where: Path, *command: str, interrupt_at: str = "") -> tuple[int, str]:
     """Run Python with a terminal of 120 columns as stderr; return exit status and what it showed."""
     master, slave = pty.openpty()
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TERM": "xterm-256color", "COLUMNS": "120"}
     with subprocess.Popen(
-        [sys.executable, *command], cwd=where, env=environment, stdout=subprocess.PIPE, stderr=slave
+        [sys.executable, *command],
+        cwd=where,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=slave,
+        preexec_fn=heed_ctrl_c,
     ) as process:
         os.close(slave)
         shown = b""
