@@ -46,7 +46,7 @@ demo: $(STAMP)  ## the toy table from nothing, in a clone: a minute or a few
 	@echo
 	@sed -n '/^## Results/,/^## Metrics/p' $(DEMO)/reports/demo/results.md | grep '^|'
 	@echo
-	@echo "The report is $(DEMO)/reports/demo/results.md, its figures are beside it. Next:"
+	@echo "The report is $(DEMO)/reports/demo/report.html, for a browser; results.md beside it has the same tables. Next:"
 	@echo "  make repro                                            the table of README.md: hours on two cores"
 	@echo "  make ui                                               losses and scores in the browser"
 	@echo "  dvc exp run -S experiments.tiny.train.max_steps=200   a recipe of your own, in .venv"
