@@ -8,8 +8,7 @@ from torch import nn
 from bleuprint.attention import NO_WEIGHTS, attend_sentence
 from bleuprint.decoding import spec_of
 from bleuprint.files import write_text
-from bleuprint.hypertext import named
-from bleuprint.page import environment
+from bleuprint.page import environment, shown_sentence
 from bleuprint.params import Decode, HyunwoongkoModel
 from bleuprint.segmentation import segment_lines
 from bleuprint.tokenizers import Learned, Marks
@@ -57,10 +56,7 @@ def write_attention_page(
     if not rows:
         raise ValueError("no line has words to look at")
     sources = ids_of(mark(sentences, marks))
-    found = [attend_sentence(model, tokenizer, sources, row, decode).model_dump() for row in rows]
-    for sentence in found:
-        for key in ("read", "before", "written"):
-            sentence[key] = [named(token) for token in sentence[key]]
+    found = [shown_sentence(attend_sentence(model, tokenizer, sources, row, decode)) for row in rows]
     params = spec_of(model)
     maps = [{"run": run, "layers": params.n_layers, "heads": params.n_heads, "sentences": found}]
     page = environment().from_string(PAGE).render(run=run, maps=maps, no_maps=[], where="the sentences that were given")

@@ -1,11 +1,23 @@
-"""The first translations of a test set as a text for human eyes."""
+"""What MLflow keeps of a result for human eyes: its file, and the first translations of each test set as a text."""
 
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
 from bleuprint.lines import iterate_lines
 
 SENTENCES = 10  # the captions of a data set may be shown, not passed on
+
+
+def files_to_show(
+    result: Path, raw: Path, decode_dir: Path, tests: Sequence[str], source: str, target: str
+) -> dict[str, str]:
+    """Return what MLflow keeps of a result, by names: its file, and a text for each test set.
+
+    `source` and `target` are languages. OSError where a file is missing.
+    """
+    texts = {f"translations/{test}.txt": sample_translations(raw, decode_dir, test, source, target) for test in tests}
+    return {f"results/{result.name}": result.read_text(encoding="utf-8"), **texts}
 
 
 def sample_translations(raw: Path, decode_dir: Path, split: str, source: str, target: str) -> str:

@@ -6,14 +6,14 @@ bytes.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from bleuprint.attended import Attention
+from bleuprint.attended import Attention, Sentence
 from bleuprint.claims import CurveJudgement, Judgement
 from bleuprint.files import write_text
 from bleuprint.forensics import render_curves, render_evidence
@@ -52,7 +52,7 @@ class Inputs(NamedTuple):
 
 def write_page(table: str, reported: Reported, inputs: Inputs, out: Path, licences_file: Path = LICENCES_FILE) -> None:
     """Write `out`, the page of a table. ValueError where texts or a provenance are missing or damaged."""
-    pages = environment()
+    pages, attention = environment(), [read_attention(inputs, run) for run in inputs.runs]
     page = pages.get_template("report.html").render(
         title=reported.title,
         table=table,
@@ -65,8 +65,8 @@ def write_page(table: str, reported: Reported, inputs: Inputs, out: Path, licenc
         inks=INK,
         samples=choose_samples(inputs.runs, inputs.corpora, inputs.splits, inputs.raw, inputs.decoded),
         licences=load_licences(licences_file),
-        maps=maps_of(inputs),
-        no_maps=no_maps_of(inputs),
+        maps=maps_of(attention),
+        no_maps=no_maps_of(attention),
         facts=[facts_in(table, reported, inputs, run) for run in inputs.runs],
         parts=parts_of(reported),
         deviations=read_json(inputs.deviations),
@@ -139,18 +139,28 @@ def read_attention(inputs: Inputs, run: str) -> Attention:
     return found
 
 
-def maps_of(inputs: Inputs) -> list[dict[str, Any]]:
-    """Return the attention maps of the runs that have some, their tokens as they can be shown."""
-    found = [read_attention(inputs, run).model_dump(exclude={"why_not", "test"}) for run in inputs.runs]
-    for sentence in (sentence for attention in found for sentence in attention["sentences"]):
-        for key in ("read", "before", "written"):
-            sentence[key] = [named(token) for token in sentence[key]]
-    return [attention for attention in found if attention["sentences"]]
+def maps_of(found: Sequence[Attention]) -> list[dict[str, Any]]:
+    """Return the attention maps of the runs that have some."""
+    return [
+        {
+            "run": attention.run,
+            "layers": attention.layers,
+            "heads": attention.heads,
+            "sentences": [shown_sentence(sentence) for sentence in attention.sentences],
+        }
+        for attention in found
+        if attention.sentences
+    ]
 
 
-def no_maps_of(inputs: Inputs) -> list[dict[str, str]]:
+def shown_sentence(sentence: Sentence) -> dict[str, Any]:
+    """Return a sentence and its maps, its tokens as they can be shown."""
+    tokens = {key: [named(token) for token in getattr(sentence, key)] for key in ("read", "before", "written")}
+    return {**sentence.model_dump(), **tokens}
+
+
+def no_maps_of(found: Sequence[Attention]) -> list[dict[str, str]]:
     """Return the runs without maps, each with the reason."""
-    found = [read_attention(inputs, run) for run in inputs.runs]
     return [
         {"run": attention.run, "why": attention.why_not or f"no sentence of {attention.test} is short enough"}
         for attention in found

@@ -13,7 +13,7 @@ from bleuprint.hypertext import inline, to_html, visible
 from bleuprint.lengths import FEWEST, group_of, labels, score_by_length
 from bleuprint.licences import load_licences
 from bleuprint.metrics import MetricName, Score
-from bleuprint.page import Inputs, maps_of, write_page
+from bleuprint.page import Inputs, read_attention, write_page
 from bleuprint.params import Scoring
 from bleuprint.report import write_report
 from bleuprint.run_facts import Speed
@@ -218,7 +218,7 @@ def test_attention_that_is_missing_or_of_another_run_is_refused(
         write_json(tmp_path / "attention.json", ATTENTION | {"run": run})
     inputs = Inputs({RUN: PARAMS.run_named(RUN)}, {}, {}, {}, {}, {}, {}, {RUN: tmp_path / "attention.json"}, tmp_path)
     with pytest.raises(ValueError, match=f"{message}.*python -m bleuprint attend toy-1"):
-        maps_of(inputs)
+        read_attention(inputs, next(iter(inputs.runs)))
 
 
 # --- samples ----------------------------------------------------------------------------------------------------------

@@ -70,7 +70,8 @@ rule attend:
     resources:
         mem_mb=8000,
         runtime=10,
-        gpu=0 if PARAMS.machine.device == "cpu" else 1,
+        gpu=GPUS,
+        gpu_jobs=GPUS,
     params:
         decode=lambda wildcards: plain(experiment_of(wildcards).decode),
         machine=machine_values,

@@ -215,7 +215,7 @@ def score(run: RunName) -> None:
     Example: python -m bleuprint score tiny-1
     """
     with plain_errors("starts again"):
-        from bleuprint.first_translations import sample_translations
+        from bleuprint.first_translations import files_to_show
         from bleuprint.graph import load_params
         from bleuprint.hypotheses import keep_texts
         from bleuprint.replay import scores_of
@@ -227,7 +227,7 @@ def score(run: RunName) -> None:
         start_alone("score", run)
         corpus = params.corpora[spec.corpus]
         splits = params.datasets[corpus.dataset].splits
-        history = RUNS / spec.trained / "train/history.csv"
+        trained, decoded, out = RUNS / spec.trained / "train", RUNS / run / "decode", RESULTS / f"{run}.json"
         manifests = {"raw": RAW / corpus.dataset, "corpus": CORPORA / spec.corpus}
         result = score_run(
             run,
@@ -236,28 +236,26 @@ def score(run: RunName) -> None:
             splits,
             params.scoring,
             weights=RUNS / run / "average/weights.safetensors",
-            train_summary=RUNS / spec.trained / "train/summary.json",
-            train_metrics=RUNS / spec.trained / "train/metrics.jsonl",
-            train_history=history,
-            decode_dir=RUNS / run / "decode",
+            train_summary=trained / "summary.json",
+            train_metrics=trained / "metrics.jsonl",
+            train_history=trained / "history.csv",
+            decode_dir=decoded,
             data_files={name: directory / "manifest.json" for name, directory in manifests.items()},
             code_files=code_files(spec.model),
             threads=params.machine.threads,
-            out=RESULTS / f"{run}.json",
+            out=out,
             provenance_out=RESULTS / f"{run}.provenance.json",
         )
-        keep_texts(RUNS / run / "decode", history, CORPORA / spec.corpus, splits, RESULTS / run)
-        wrote(RESULTS / f"{run}.json")
-
-        def texts() -> dict[str, str]:
-            told = {f"results/{run}.json": (RESULTS / f"{run}.json").read_text(encoding="utf-8")}
-            sides = corpus.source, corpus.target
-            return told | {
-                f"translations/{split}.txt": sample_translations(manifests["raw"], RUNS / run / "decode", split, *sides)
-                for split in splits.tests
-            }
-
-        track_scores(params.table, run, result.steps, settings_of(params, run), scores_of(result), texts)
+        keep_texts(decoded, trained / "history.csv", CORPORA / spec.corpus, splits, RESULTS / run)
+        wrote(out)
+        track_scores(
+            params.table,
+            run,
+            result.steps,
+            settings_of(params, run),
+            scores_of(result),
+            lambda: files_to_show(out, manifests["raw"], decoded, splits.tests, corpus.source, corpus.target),
+        )
 
 
 def report() -> None:
