@@ -123,7 +123,7 @@ def row_of(task: Task, name: str, seconds: dict[str, list[float]], hypotheses: d
 
 def export_both(task: Task, out: Path) -> None:
     """Write the run's model for CTranslate2 in both precisions."""
-    from bleuprint.export import export_run
+    from bleuprint.translation.export import export_run
 
     assert isinstance(task.experiment.model, TransformerModel), "CTranslate2 has no other"
     arguments = (task.corpus_dir, task.weights, task.experiment.model, task.corpus.source_marks)

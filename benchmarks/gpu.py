@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 from table import matmul_rate, print_table, spread
 from training import corpus_of
 
+from bleuprint.estimates.planning import Projection, project
 from bleuprint.graph import TABLES_DIR, Params, load_params, load_table
 from bleuprint.params import Machine, Train
-from bleuprint.planning import Projection, project
 from bleuprint.process import prepare
 from bleuprint.runs import WORK, recipe_of
 
 if TYPE_CHECKING:
-    from bleuprint.speed import Cost
+    from bleuprint.estimates.speed import Cost
 
 EXPERIMENTS = "tiny,readme,paper"
 TABLE = "full"
@@ -80,7 +80,7 @@ def measure_all(
     params: Params, machine: Machine, names: Sequence[str], chosen: argparse.Namespace
 ) -> "dict[str, Cost]":
     """Return what each experiment costs; it is also said at once: a lent machine may be gone before the last one."""
-    from bleuprint.speed import Effort, measure_cost
+    from bleuprint.estimates.speed import Effort, measure_cost
 
     costs = {}
     for name in names:
@@ -97,7 +97,7 @@ def measure_all(
 def print_costs(params: Params, machine: Machine, costs: "dict[str, Cost]", runs: Sequence[str]) -> None:
     """Print and keep the table of costs; the hours of runs stand below it."""
     from bleuprint.device import find_device
-    from bleuprint.speed import describe_device
+    from bleuprint.estimates.speed import describe_device
 
     device = find_device(machine).type
     products = matmul_rate("bfloat16", device, PRODUCT_SIZE[device])

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import pytest
 
-from bleuprint.markdown import escape
+from bleuprint.reporting.markdown import escape
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "work/faults.jsonl"

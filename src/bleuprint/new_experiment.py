@@ -19,9 +19,9 @@ from bleuprint.datasets import Dataset, GeneratedDataset, TextsDataset
 from bleuprint.files import sha256_of, write_text
 from bleuprint.graph import PARAMS_FILE, TABLES_DIR, Params, load_params
 from bleuprint.params import Corpus, Reuse
-from bleuprint.published import OWN_CLAIMS_FILE
 from bleuprint.strict import choose, validate
 from bleuprint.tables import dump, ends_of_sections, render
+from bleuprint.verdicts.published import OWN_CLAIMS_FILE
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")  # DVC, Snakemake and the file system take it as it is
 MOST_HELD_OUT = 1000  # pairs for validation, and as many for the test: what Multi30K and WMT have

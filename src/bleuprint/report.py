@@ -11,19 +11,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bleuprint.claims import CurveJudgement, Histories, Judgement, judge, judge_count, judge_curve
-from bleuprint.comparisons import Compared, compare
-from bleuprint.cost import read_provenance
-from bleuprint.curves import Curve, Epoch, read_curve, read_history
-from bleuprint.evidence import EVIDENCE_FILE, Evidence, check_evidence, load_evidence
-from bleuprint.figures import bleu_chart, curve_chart, difference_chart, loss_chart, loss_rows, render_svg
+from bleuprint.estimates.cost import read_provenance
+from bleuprint.estimates.plans import PLANS_FILE, SavedPlan, load_plans
 from bleuprint.files import write_text
-from bleuprint.forensics import render_curves, render_evidence
 from bleuprint.graph import TABLES_DIR, Comparison, Run
-from bleuprint.markdown import escape
 from bleuprint.params import Scoring, Splits
-from bleuprint.plans import PLANS_FILE, SavedPlan, load_plans
-from bleuprint.published import (
+from bleuprint.reporting.figures import bleu_chart, curve_chart, difference_chart, loss_chart, loss_rows, render_svg
+from bleuprint.reporting.forensics import render_curves, render_evidence
+from bleuprint.reporting.markdown import escape
+from bleuprint.reporting.run_tables import render_comparisons, render_runs, render_single_runs
+from bleuprint.reporting.sections import render_claims, render_metrics, render_trainings, render_verdicts
+from bleuprint.scoring import Result, read_result
+from bleuprint.verdicts.claims import CurveJudgement, Histories, Judgement, judge, judge_count, judge_curve
+from bleuprint.verdicts.comparisons import Compared, compare
+from bleuprint.verdicts.curves import Curve, Epoch, read_curve, read_history
+from bleuprint.verdicts.evidence import EVIDENCE_FILE, Evidence, check_evidence, load_evidence
+from bleuprint.verdicts.published import (
     CLAIMS_FILE,
     CURVES_DIR,
     AnyClaim,
@@ -33,10 +36,7 @@ from bleuprint.published import (
     check_claims,
     load_claims,
 )
-from bleuprint.run_tables import render_comparisons, render_runs, render_single_runs
-from bleuprint.scoring import Result, read_result
-from bleuprint.sections import render_claims, render_metrics, render_trainings, render_verdicts
-from bleuprint.statistics import refuse_mixtures
+from bleuprint.verdicts.statistics import refuse_mixtures
 
 BEGIN = "<!-- bleuprint:table:begin -->"
 END = "<!-- bleuprint:table:end -->"

@@ -17,18 +17,18 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bleuprint.curves import Epoch, finite_epochs, read_history
+from bleuprint.estimates.plans import load_plans
 from bleuprint.graph import Params, Run
 from bleuprint.hypotheses import HISTORY, rebuild_decoded
 from bleuprint.inputs import Places, find_corpus, find_raw
-from bleuprint.plans import load_plans
 from bleuprint.provenance import hash_files
-from bleuprint.published import load_claims
 from bleuprint.report import judge_claim, read_result_of, readme_block, split_block
-from bleuprint.run_tables import render_runs
+from bleuprint.reporting.run_tables import render_runs
+from bleuprint.reporting.sections import render_claims
 from bleuprint.scoring import Result, score_forced, score_test_set
-from bleuprint.sections import render_claims
 from bleuprint.segmentation import usable_cores
+from bleuprint.verdicts.curves import Epoch, finite_epochs, read_history
+from bleuprint.verdicts.published import load_claims
 
 README_TABLE = "default"  # its report stands in README.md
 COUNTED_AGAIN = ("test_sets", "legacy_score", "data", "steps", "epochs", "validation_loss")  # of results/{run}.json

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bleuprint.published import load_claims
+from bleuprint.verdicts.published import load_claims
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

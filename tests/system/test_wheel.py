@@ -35,7 +35,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_file_of_the_package_is_in_it(wheel: Path) -> None:
     names = run(ROOT, "git", "ls-files", "--cached", "--others", "--exclude-standard", "src").split()
     files = {name.removeprefix("src/") for name in names}
-    assert {"bleuprint/py.typed", "bleuprint/reference/claims.yaml", "bleuprint/templates/report.html"} <= files
+    assert {
+        "bleuprint/py.typed",
+        "bleuprint/reference/claims.yaml",
+        "bleuprint/reporting/templates/report.html",
+    } <= files
     assert {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name} == files
 
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from bleuprint.published import CountClaim, CurveClaim, ValueClaim
 from bleuprint.strict import validate
+from bleuprint.verdicts.published import CountClaim, CurveClaim, ValueClaim
 
 COMMON = {
     "id": "c",

@@ -8,7 +8,7 @@ import pytest
 
 from bleuprint.graph import load_params, load_table
 from bleuprint.params import Reuse
-from bleuprint.published import load_claims
+from bleuprint.verdicts.published import load_claims
 
 ROOT = Path(__file__).parents[2]
 PARAMS = load_params(ROOT / "params.yaml")

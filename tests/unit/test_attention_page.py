@@ -10,8 +10,8 @@ from specs import SPEC
 from test_export import make_run
 from test_translating import DECODE
 
-from bleuprint.attention_page import MOST_SENTENCES, write_attention_page
 from bleuprint.tokenizers import load_tokenizer
+from bleuprint.translation.attention_page import MOST_SENTENCES, write_attention_page
 
 
 def test_a_page_of_ones_own_sentences(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from copy_task import write_corpus
 from gpu import hours_of, row_of, trained_experiments
 from specs import ROOT, start
 
+from bleuprint.estimates.speed import Cost, EpochEnd
 from bleuprint.graph import load_params
 from bleuprint.runs import recipe_of
-from bleuprint.speed import Cost, EpochEnd
 
 PARAMS = load_params(ROOT / "params.yaml")
 TOY = PARAMS.recipes["toy"].train

@@ -8,11 +8,20 @@ import pytest
 from huggingface_hub import ModelCard, ModelCardData
 from specs import ROOT, bleuprint
 
-from bleuprint.card import CARDS_FILE, UNKNOWN, CardFacts, Subject, limitations, load_facts, metadata, render_card
 from bleuprint.cli import COMMANDS
 from bleuprint.graph import load_params
-from bleuprint.licences import load_licences
-from bleuprint.run_facts import RunProvenance
+from bleuprint.reporting.card import (
+    CARDS_FILE,
+    UNKNOWN,
+    CardFacts,
+    Subject,
+    limitations,
+    load_facts,
+    metadata,
+    render_card,
+)
+from bleuprint.reporting.licences import load_licences
+from bleuprint.reporting.run_facts import RunProvenance
 from bleuprint.scoring import read_result
 from bleuprint.strict import read_json, validate
 

@@ -4,11 +4,20 @@ from collections.abc import Sequence
 import pytest
 from claimed import LOSS, claim, count_claim, curve_claim
 
-from bleuprint.claims import CurveJudgement, Judgement, Outcome, allowed, identify, judge, judge_count, judge_curve
-from bleuprint.curves import Epoch, Point
 from bleuprint.metrics import Score
-from bleuprint.published import CountClaim, ValueClaim
 from bleuprint.scoring import LegacyScore, Result, Tokens
+from bleuprint.verdicts.claims import (
+    CurveJudgement,
+    Judgement,
+    Outcome,
+    allowed,
+    identify,
+    judge,
+    judge_count,
+    judge_curve,
+)
+from bleuprint.verdicts.curves import Epoch, Point
+from bleuprint.verdicts.published import CountClaim, ValueClaim
 
 LOGGED = {1: Point(7.0, 6.0, 2.0), 2: Point(6.0, 5.0, 3.0), 3: Point(5.0, 4.5, 4.0)}
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from test_statistics import result
 
-from bleuprint.comparisons import Compared, Difference, Texts, compare, measure
 from bleuprint.graph import Comparison, Table
 from bleuprint.params import Scoring
 from bleuprint.strict import validate
+from bleuprint.verdicts.comparisons import Compared, Difference, Texts, compare, measure
 
 SCORING = Scoring(bootstrap_resamples=200, bootstrap_seed=12345)
 WORDS = [

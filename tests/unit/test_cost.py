@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from specs import ROOT, bleuprint
 
-from bleuprint.cost import Cost, costs_of, render_costs, work_of
+from bleuprint.estimates.cost import Cost, costs_of, render_costs, work_of
 from bleuprint.graph import load_params
 from bleuprint.scoring import LegacyScore, Result, Tokens, write_json
 

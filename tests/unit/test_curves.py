@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from bleuprint.curves import (
+from bleuprint.verdicts.curves import (
     Curve,
     Distance,
     Epoch,
@@ -14,7 +14,7 @@ from bleuprint.curves import (
     read_curve,
     read_history,
 )
-from bleuprint.published import CURVES_DIR
+from bleuprint.verdicts.published import CURVES_DIR
 
 
 def curve(*losses: tuple[float, float]) -> Curve:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from specs import ROOT, bleuprint, variant
 
-from bleuprint.describe import MAX_TYPES, count_parts, describe_model, vocabularies
+from bleuprint.estimates.describe import MAX_TYPES, count_parts, describe_model, vocabularies
 from bleuprint.graph import load_params
 from bleuprint.models import build_model
 

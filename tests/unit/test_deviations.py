@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from bleuprint.deviations import Deviation, collect, find, write_deviations
+from bleuprint.reporting.deviations import Deviation, collect, find, write_deviations
 
 ROOT = Path(__file__).parents[2]
 TEXT = '''rate: 0.1  # ASSUME: nobody said

@@ -17,9 +17,9 @@ import pytest
 from small_params import write_small_params
 from specs import ROOT, bleuprint
 
-from bleuprint import machine_checks as machine
-from bleuprint import project_checks as project
-from bleuprint.findings import Finding, worst
+from bleuprint.checks import machine_checks as machine
+from bleuprint.checks import project_checks as project
+from bleuprint.checks.findings import Finding, worst
 from bleuprint.graph import Params, load_params
 from bleuprint.tables import use
 
@@ -88,7 +88,7 @@ def path_of(first: Path) -> str:
 
 
 def test_torch_is_not_imported_by_it(root: Path) -> None:
-    code = "import sys; from bleuprint import doctor; sys.exit('torch' in sys.modules)"
+    code = "import sys; from bleuprint.checks import doctor; sys.exit('torch' in sys.modules)"
     assert (
         subprocess.run(
             [sys.executable, "-c", code], cwd=root, env=os.environ | {"PYTHONPATH": str(ROOT / "src")}

@@ -7,9 +7,9 @@ import pytest
 from claimed import claim, count_claim, curve_claim
 from specs import ROOT
 
-from bleuprint.evidence import Evidence, check_evidence, load_evidence
 from bleuprint.graph import load_table
-from bleuprint.published import CurveClaim, load_claims
+from bleuprint.verdicts.evidence import Evidence, check_evidence, load_evidence
+from bleuprint.verdicts.published import CurveClaim, load_claims
 
 PLACE = {"text": "a page", "url": "https://example.org"}
 ITEM = {"id": "i", "tables": ["t"], "title": "T", "says": "S", "follows": "F", "logs": [], "where": [PLACE]}

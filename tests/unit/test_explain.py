@@ -13,7 +13,10 @@ from typing import cast
 import pytest
 from specs import ROOT, bleuprint
 
-from bleuprint.explain import (
+from bleuprint.graph import load_params, load_table
+from bleuprint.inputs import make_dataset
+from bleuprint.metrics import METRICS
+from bleuprint.reporting.explain import (
     COUNTED_BY,
     SACREBLEU_OPTIONS,
     Sources,
@@ -22,13 +25,10 @@ from bleuprint.explain import (
     judgements_of,
     sacrebleu_commands,
 )
-from bleuprint.graph import load_params, load_table
-from bleuprint.inputs import make_dataset
-from bleuprint.metrics import METRICS
-from bleuprint.published import CURVES_DIR, MEASURES, ValueClaim
-from bleuprint.reckoning import arithmetic
 from bleuprint.runs import PACKAGE
 from bleuprint.scoring import read_result
+from bleuprint.verdicts.published import CURVES_DIR, MEASURES, ValueClaim
+from bleuprint.verdicts.reckoning import arithmetic
 
 SOURCES = Sources(Path("results"), PACKAGE, CURVES_DIR, Path("data/raw"))
 DEFAULT = [name for name, claim in all_claims().items() if "default" in claim.tables]
@@ -63,7 +63,7 @@ def test_every_line_that_is_named_holds_what_is_said_of_it(name: str) -> None:
     code = re.findall(r"^  (src/\S+:\d+)  (\w+)$", text, re.MULTILINE)
     assert len(code) >= 3
     assert [place for place, function in code if f"def {function}(" not in line_at(place)] == []
-    rule = re.search(r"\((src/bleuprint/claims\.py:\d+)\)$", text, re.MULTILINE)
+    rule = re.search(r"\((src/bleuprint/verdicts/claims\.py:\d+)\)$", text, re.MULTILINE)
     assert rule is not None
     assert line_at(rule[1]).startswith("def ")
     for place, value in re.findall(r"result +(\S+:\d+),.*: (\S+)$", text, re.MULTILINE):

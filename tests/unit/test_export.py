@@ -13,12 +13,12 @@ from specs import ROOT, SPEC, bleuprint, variant
 from torch import Tensor
 
 from bleuprint.checkpoint import save_weights, weights_of
-from bleuprint.export import Quantization, export_run
 from bleuprint.graph import load_params
 from bleuprint.models.transformer import DecoderState, Transformer
 from bleuprint.params import LengthPenalty, TransformerModel
 from bleuprint.search import Hypothesis, search
 from bleuprint.tokenizers import BOS, EOS, PAD, SPECIALS, LearnedBpe, LearnedWords, Marks
+from bleuprint.translation.export import Quantization, export_run
 
 DROPOUT = 0.3  # translating must switch it off
 SOURCE_TYPES, TARGET_TYPES = 17, 23

@@ -11,8 +11,8 @@ from specs import bleuprint
 
 from bleuprint.graph import Params, load_params, load_table
 from bleuprint.new_experiment import Wish, add_experiment, write_together
-from bleuprint.published import ValueClaim, check_claims, load_claims
 from bleuprint.tables import use
+from bleuprint.verdicts.published import ValueClaim, check_claims, load_claims
 
 ROOT = Path(__file__).parents[2]
 PARAMS = "params.yaml"

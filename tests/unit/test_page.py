@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from bleuprint.graph import load_params
-from bleuprint.hypertext import inline, to_html, visible
-from bleuprint.lengths import FEWEST, group_of, labels, score_by_length
-from bleuprint.licences import load_licences
 from bleuprint.metrics import MetricName, Score
-from bleuprint.page import Inputs, read_attention, write_page
 from bleuprint.params import Scoring
 from bleuprint.report import write_report
-from bleuprint.run_facts import Speed
-from bleuprint.samples import BEST, EVEN, WORST, choose
+from bleuprint.reporting.hypertext import inline, to_html, visible
+from bleuprint.reporting.lengths import FEWEST, group_of, labels, score_by_length
+from bleuprint.reporting.licences import load_licences
+from bleuprint.reporting.page import Inputs, read_attention, write_page
+from bleuprint.reporting.run_facts import Speed
+from bleuprint.reporting.samples import BEST, EVEN, WORST, choose
 from bleuprint.scoring import LegacyScore, Result, Tokens, write_json
 
 PARAMS = load_params(Path(__file__).parents[2] / "params.yaml")
@@ -174,7 +174,7 @@ def test_references_of_other_sentences_are_refused(tmp_path: Path) -> None:
 
 
 def build_again(place: Path) -> None:
-    from bleuprint.samples import choose_samples
+    from bleuprint.reporting.samples import choose_samples
 
     choose_samples(
         {RUN: PARAMS.run_named(RUN)},

@@ -9,11 +9,20 @@ import pytest
 from copy_task import TYPES, write_corpus
 from specs import ROOT, bleuprint
 
-from bleuprint import planning
-from bleuprint.cost import recipe_in
+from bleuprint.estimates import planning
+from bleuprint.estimates.cost import recipe_in
+from bleuprint.estimates.planning import (
+    Gpu,
+    Projection,
+    hours_on,
+    load_gpus,
+    plan_of,
+    plan_table,
+    plans_of_experiments,
+    project,
+)
+from bleuprint.estimates.trial import STAND_IN_PAIRS, STAND_IN_TOKENS, Trial, try_apart, try_here
 from bleuprint.graph import Params, load_params, read_yaml, validate
-from bleuprint.planning import Gpu, Projection, hours_on, load_gpus, plan_of, plan_table, plans_of_experiments, project
-from bleuprint.trial import STAND_IN_PAIRS, STAND_IN_TOKENS, Trial, try_apart, try_here
 
 PARAMS = load_params(ROOT / "params.yaml")
 TOY = PARAMS.recipes["toy"].train
@@ -157,7 +166,7 @@ def test_words_that_are_not_there_cannot_be_guessed(root: Path) -> None:
 def test_a_trial_that_the_system_ends_is_one_sentence(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A corpus of which the manifest is there, and a process that is killed as for its memory."""
     monkeypatch.chdir(root)
-    monkeypatch.setattr("bleuprint.trial.try_here", die)
+    monkeypatch.setattr("bleuprint.estimates.trial.try_here", die)
     with pytest.raises(ValueError, match=r"the system ended the trial of toy-1.*train\.batches"):
         try_apart(PARAMS, "toy-1", 0.0, root / "work/plan")
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from claimed import claim
 
-from bleuprint.claims import Judgement, judge
-from bleuprint.plans import PLANS_FILE, Plan, SavedPlan, describe_plan, load_plans, render_plans, save_plans
-from bleuprint.published import ValueClaim, load_claims
-from bleuprint.sections import claim_note
+from bleuprint.estimates.plans import PLANS_FILE, Plan, SavedPlan, describe_plan, load_plans, render_plans, save_plans
+from bleuprint.reporting.sections import claim_note
+from bleuprint.verdicts.claims import Judgement, judge
+from bleuprint.verdicts.published import ValueClaim, load_claims
 
 PLAN = Plan(
     run="a-1",

@@ -8,10 +8,11 @@ import pytest
 from claimed import COUNT, CURVE, LOSS, VALUE, claim, count_claim, curve_claim
 from specs import ROOT
 
-from bleuprint.claims import judge
 from bleuprint.graph import load_params, load_table
 from bleuprint.params import Splits
-from bleuprint.published import (
+from bleuprint.strict import read_yaml, validate
+from bleuprint.verdicts.claims import judge
+from bleuprint.verdicts.published import (
     CLAIMS_FILE,
     CURVES_DIR,
     Claims,
@@ -21,7 +22,6 @@ from bleuprint.published import (
     check_claims,
     load_claims,
 )
-from bleuprint.strict import read_yaml, validate
 
 SPLITS = {"small": Splits(train="train", validation="val", tests=("day", "night"))}
 

@@ -9,17 +9,17 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bleuprint.claims import CurveJudgement, Verdict, judge
-from bleuprint.curves import Epoch, mean_curve
-from bleuprint.figures import bleu_chart, loss_chart, render_svg, seed_losses
-from bleuprint.forensics import shown
 from bleuprint.graph import Comparison, Run
-from bleuprint.markdown import code, escape, markdown_table
 from bleuprint.metrics import MetricName, Score
 from bleuprint.params import Scoring, Splits
-from bleuprint.published import CurveClaim, ValueClaim, load_claims
 from bleuprint.report import BEGIN, END, readme_block, update_readme, write_report
+from bleuprint.reporting.figures import bleu_chart, loss_chart, render_svg, seed_losses
+from bleuprint.reporting.forensics import shown
+from bleuprint.reporting.markdown import code, escape, markdown_table
 from bleuprint.scoring import LegacyScore, Result, Tokens, write_json
+from bleuprint.verdicts.claims import CurveJudgement, Verdict, judge
+from bleuprint.verdicts.curves import Epoch, mean_curve
+from bleuprint.verdicts.published import CurveClaim, ValueClaim, load_claims
 
 RUNS = {
     name: Run(

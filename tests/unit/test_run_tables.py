@@ -3,9 +3,9 @@
 import pytest
 from test_statistics import result
 
-from bleuprint.figures import bleu_rows
 from bleuprint.metrics import METRICS
-from bleuprint.run_tables import experiment_row, hours, render_runs, updates_of, weights_of_others
+from bleuprint.reporting.figures import bleu_rows
+from bleuprint.reporting.run_tables import experiment_row, hours, render_runs, updates_of, weights_of_others
 from bleuprint.scoring import Result
 
 

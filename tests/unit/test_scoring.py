@@ -340,6 +340,8 @@ def test_a_thousand_resamples_of_a_thousand_sentences_take_seconds(tmp_path: Pat
 
 def test_reading_and_reporting_import_nothing_heavy() -> None:
     heavy = "{'torch', 'spacy', 'sacrebleu', 'mlflow', 'pandas', 'altair', 'safetensors'}"
-    code = f"import sys, bleuprint.report, bleuprint.scoring, bleuprint.claims; print({heavy} & set(sys.modules))"
+    code = (
+        f"import sys, bleuprint.report, bleuprint.scoring, bleuprint.verdicts.claims; print({heavy} & set(sys.modules))"
+    )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert printed.stdout.strip() == "set()"

@@ -11,10 +11,10 @@ import pytest
 from specs import ROOT, start
 from test_comparisons import BETTER, REFERENCES, SCORING, WORSE, sentences
 
-from bleuprint import significance
 from bleuprint.graph import Params, load_params
 from bleuprint.inputs import Places
-from bleuprint.significance import (
+from bleuprint.verdicts import significance
+from bleuprint.verdicts.significance import (
     Outcome,
     Texts,
     changes,
@@ -140,7 +140,13 @@ def test_the_references_must_be_the_same(params: Params, tmp_path: Path) -> None
         read_texts(["tiny-1", "preln-1"], "test_2016_flickr", "txt", params, places, tmp_path)
 
 
-QUICKLY = "from bleuprint import cli, significance; significance.AR_TRIALS = 50; cli.main()"
+QUICKLY = """
+from bleuprint import cli
+from bleuprint.verdicts import significance
+
+significance.AR_TRIALS = 50
+cli.main()
+"""
 
 
 def test_committed_runs_are_compared_without_training(multi30k_mirror: str, tmp_path: Path) -> None:

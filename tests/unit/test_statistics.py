@@ -7,7 +7,14 @@ import pytest
 
 from bleuprint.metrics import Score
 from bleuprint.scoring import LegacyScore, Result, Tokens
-from bleuprint.statistics import Summary, by_experiment, refuse_mixtures, summarise, summarise_scores, t_quantile
+from bleuprint.verdicts.statistics import (
+    Summary,
+    by_experiment,
+    refuse_mixtures,
+    summarise,
+    summarise_scores,
+    t_quantile,
+)
 
 
 def score(value: float) -> Score:

@@ -12,11 +12,11 @@ from specs import SPEC
 from test_export import Run, make_run
 
 from bleuprint.checkpoint import save_weights, weights_of
-from bleuprint.exported import ctranslate2_engine, reason_against
 from bleuprint.params import Decode, LengthPenalty, Machine
 from bleuprint.search import Hypothesis
 from bleuprint.tokenizers import BOS, EOS, PAD, LearnedWords, load_tokenizer
-from bleuprint.translating import (
+from bleuprint.translation.exported import ctranslate2_engine, reason_against
+from bleuprint.translation.translating import (
     Form,
     Translation,
     Translator,
@@ -75,7 +75,7 @@ def test_as_many_lines_come_out_as_go_in(copier: Translator) -> None:
 
 
 def test_more_lines_than_are_read_at_once(copier: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bleuprint.translating.LINES_AT_ONCE", 2)
+    monkeypatch.setattr("bleuprint.translation.translating.LINES_AT_ONCE", 2)
     assert stream(copier, b"one\ntwo\nthree\none\ntwo\n") == ["one", "two", "three", "one", "two"]
     found = stream(copier, b"one\ntwo\nthree\n", Form(2, False))
     assert [line.partition(" ")[0] for line in found] == ["0", "0", "1", "1", "2", "2"]

@@ -18,7 +18,7 @@ ENTRIES = {
     "decode": ("decoding", "models/{model}"),
     "attend": ("attention", "models/{model}"),
     "score": ("scoring", "hypotheses"),
-    "report": ("report", "page"),
+    "report": ("report", "reporting/page"),
 }
 # These decide no bytes of any stage.
 NEVER = {
@@ -116,8 +116,9 @@ def test_a_stage_depends_on_what_decides_its_bytes(graph: Graph, stage: str, mod
 
 
 def test_a_report_depends_on_its_templates(graph: Graph) -> None:
-    templates = {path.relative_to(ROOT).as_posix() for path in (ROOT / SOURCE / "templates").iterdir()}
-    assert templates == {path for path in graph["report@demo"].inputs if path.startswith(f"{SOURCE}templates/")}
+    folder = f"{SOURCE}reporting/templates"
+    templates = {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).iterdir()}
+    assert templates == {path for path in graph["report@demo"].inputs if path.startswith(f"{folder}/")}
 
 
 def test_the_fingerprint_of_a_training_covers_its_code(graph: Graph) -> None:

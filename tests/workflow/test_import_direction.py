@@ -8,29 +8,30 @@ from modules import ROOT, all_behind, foreign_imports, module_names, own_imports
 
 # From the bottom up; a module imports from the layers below its own and from nowhere else. A new module is added here.
 LAYERS = (
+    ("checks", "estimates", "reporting", "translation", "verdicts"),  # packages: a sentence each
     (
-        "curves",
+        "verdicts/curves",
         "database",
         "files",
-        "findings",
-        "hypertext",
+        "checks/findings",
+        "reporting/hypertext",
         "legacy_score",
         "lines",
-        "markdown",
+        "reporting/markdown",
         "mistakes",
         "overrides",
-        "pointers",
+        "reporting/pointers",
         "process",
         "progress",
     ),
     ("console", "engines", "strict"),
-    ("attended", "datasets", "licences"),
+    ("attended", "datasets", "reporting/licences"),
     ("params",),
     ("graph",),
     (
         "checksums",
         "corpus",
-        "deviations",
+        "reporting/deviations",
         "device",
         "distributed",
         "history",
@@ -41,9 +42,9 @@ LAYERS = (
         "segmentation",
         "tables",
     ),
-    ("archives", "cleaning", "compound_split", "machine_checks", "origin", "texts", "tokenizers", "toy"),
-    ("inspection", "intact", "learning", "project_checks"),
-    ("doctor", "tokenizing"),
+    ("archives", "cleaning", "compound_split", "checks/machine_checks", "origin", "texts", "tokenizers", "toy"),
+    ("inspection", "intact", "learning", "checks/project_checks"),
+    ("checks/doctor", "tokenizing"),
     ("models/dropout", "models/uncached"),
     ("models/*",),
     ("models",),
@@ -53,16 +54,31 @@ LAYERS = (
     ("updates",),
     ("decoding", "inputs", "scoring", "training", "ui"),
     ("attention",),
-    ("cost", "describe", "export", "published", "replay", "runs", "speed"),
-    ("new_experiment", "plans", "translating", "trial"),
-    ("exported", "planning"),
-    ("claims", "evidence", "statistics"),
-    ("comparisons", "reckoning", "significance"),
-    ("figures", "interactive", "lengths", "run_tables", "samples", "sections"),
-    ("forensics", "run_facts"),
+    (
+        "estimates/cost",
+        "estimates/describe",
+        "translation/export",
+        "verdicts/published",
+        "replay",
+        "runs",
+        "estimates/speed",
+    ),
+    ("new_experiment", "estimates/plans", "translation/translating", "estimates/trial"),
+    ("translation/exported", "estimates/planning"),
+    ("verdicts/claims", "verdicts/evidence", "verdicts/statistics"),
+    ("verdicts/comparisons", "verdicts/reckoning", "verdicts/significance"),
+    (
+        "reporting/figures",
+        "reporting/interactive",
+        "reporting/lengths",
+        "reporting/run_tables",
+        "reporting/samples",
+        "reporting/sections",
+    ),
+    ("reporting/forensics", "reporting/run_facts"),
     ("report",),
-    ("card", "explain", "page", "verify"),
-    ("attention_page",),
+    ("reporting/card", "reporting/explain", "reporting/page", "verify"),
+    ("translation/attention_page",),
     ("commands/completion",),
     ("commands/arguments",),
     (
@@ -79,10 +95,13 @@ LAYERS = (
 )
 # What reads results, or only counts words, starts without torch: at once, and on a machine that has none.
 WITHOUT_TORCH = (
-    "compound_split", "hypotheses", "metrics", "scoring", "published", "claims", "curves", "evidence", "statistics",
-    "comparisons", "markdown", "figures", "run_tables", "sections", "forensics", "report", "cost", "plans",
-    "inputs", "verify", "explain", "pointers", "reckoning", "significance", "card",
-    "attended", "hypertext", "interactive", "lengths", "licences", "page", "run_facts", "samples",
+    "compound_split", "hypotheses", "metrics", "scoring", "verdicts/published", "verdicts/claims",
+    "verdicts/curves", "verdicts/evidence", "verdicts/statistics", "verdicts/comparisons", "reporting/markdown",
+    "reporting/figures", "reporting/run_tables", "reporting/sections", "reporting/forensics", "report",
+    "estimates/cost", "estimates/plans", "inputs", "verify", "reporting/explain", "reporting/pointers",
+    "verdicts/reckoning", "verdicts/significance", "reporting/card", "attended", "reporting/hypertext",
+    "reporting/interactive", "reporting/lengths", "reporting/licences", "reporting/page", "reporting/run_facts",
+    "reporting/samples",
 )  # fmt: skip
 # A model is arithmetic.
 FILES_AND_LOGS = {
@@ -135,7 +154,8 @@ def test_no_torch_at_run_time() -> None:
     """Of others' packages too: sacreBLEU scores, altair draws, and torch is not in the process."""
     code = """
 import sys
-from bleuprint import claims, metrics, report
+from bleuprint import metrics, report
+from bleuprint.verdicts import claims
 from bleuprint.params import Scoring
 settings = Scoring(bootstrap_resamples=2, bootstrap_seed=1)
 for name in metrics.METRICS:

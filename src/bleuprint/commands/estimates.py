@@ -17,7 +17,7 @@ def describe(run: RunName, src_vocab: SourceTypes = None, tgt_vocab: TargetTypes
 
         params = load_params()
         spec = params.run_named(run)
-        from bleuprint.describe import describe_model, vocabularies
+        from bleuprint.estimates.describe import describe_model, vocabularies
 
         types = vocabularies(CORPORA / spec.corpus, src_vocab, tgt_vocab)
         typer.echo(describe_model(params.recipes[spec.experiment].model, *types))
@@ -33,7 +33,7 @@ def cost(table: OptionalTable = None) -> None:
     Example: python -m bleuprint cost full
     """
     with plain_errors("starts again"):
-        from bleuprint.cost import costs_of, render_costs, this_machine
+        from bleuprint.estimates.cost import costs_of, render_costs, this_machine
         from bleuprint.graph import load_params, load_table
 
         params = load_params()
@@ -52,10 +52,10 @@ def plan(table: OptionalTable = None, seconds: TrialSeconds = 60.0, save: SavePl
     Example: python -m bleuprint plan full --seconds 60
     """
     with plain_errors("starts again"):
-        from bleuprint.cost import this_machine
+        from bleuprint.estimates.cost import this_machine
+        from bleuprint.estimates.planning import plan_table, plans_of_experiments
+        from bleuprint.estimates.plans import PLANS_FILE, render_plans, save_plans
         from bleuprint.graph import load_params, load_table
-        from bleuprint.planning import plan_table, plans_of_experiments
-        from bleuprint.plans import PLANS_FILE, render_plans, save_plans
 
         params = load_params()
         runs = load_table(table or params.table).runs

@@ -91,7 +91,7 @@ def doctor() -> None:
     Example: python -m bleuprint doctor
     """
     with plain_errors("starts again"):
-        from bleuprint.doctor import examine, report
+        from bleuprint.checks.doctor import examine, report
 
         if not report(examine(Path(), RAW), typer.echo):
             raise typer.Exit(1)
@@ -112,7 +112,7 @@ def export(run: RunName, to: Engine, quantization: Quantization = "none") -> Non
         if not isinstance(model, TransformerModel):
             raise ValueError(f"the model of {run} is of kind {model.kind}: only transformer models can be exported")
         start_log("export", run)
-        from bleuprint.export import export_run
+        from bleuprint.translation.export import export_run
 
         corpus, weights, out = CORPORA / spec.corpus, RUNS / run / "average/weights.safetensors", RUNS / run / to
         export_run(corpus, weights, model, marks, quantization, out)

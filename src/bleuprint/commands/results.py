@@ -30,7 +30,7 @@ def deviations() -> None:
     Example: python -m bleuprint deviations
     """
     with plain_errors("starts again"):
-        from bleuprint.deviations import write_deviations
+        from bleuprint.reporting.deviations import write_deviations
 
         write_deviations(Path(), REPORTS / "deviations.md")
 
@@ -52,9 +52,9 @@ def verify(table: OptionalTable = None) -> None:
     Example: python -m bleuprint verify default
     """
     with plain_errors("starts again"):
+        from bleuprint.estimates.plans import PLANS_FILE
         from bleuprint.graph import load_params, load_table
-        from bleuprint.plans import PLANS_FILE
-        from bleuprint.published import CURVES_DIR
+        from bleuprint.verdicts.published import CURVES_DIR
         from bleuprint.verify import summary, verify_table
 
         params = load_params()
@@ -79,10 +79,10 @@ def explain(claim: ClaimName) -> None:
     Example: python -m bleuprint explain revisit-mmt-2016-flickr
     """
     with plain_errors("starts again"):
-        from bleuprint.explain import Sources, all_claims, find_claim, judgements_of
-        from bleuprint.explain import explain as account_of
         from bleuprint.graph import load_params, load_table
-        from bleuprint.published import CURVES_DIR
+        from bleuprint.reporting.explain import Sources, all_claims, find_claim, judgements_of
+        from bleuprint.reporting.explain import explain as account_of
+        from bleuprint.verdicts.published import CURVES_DIR
 
         params, claims = load_params(), all_claims()
         sources = Sources(RESULTS, PACKAGE, CURVES_DIR, RAW)
@@ -111,7 +111,7 @@ def compare(runs: RunNames, sentences: SentenceCount = 3) -> None:
     with plain_errors("starts again"):
         from bleuprint.graph import load_params
         from bleuprint.metrics import METRICS
-        from bleuprint.significance import (
+        from bleuprint.verdicts.significance import (
             HOW_TO_READ,
             check_comparable,
             fair_metrics,
@@ -146,12 +146,12 @@ def card(run: RunName, out: CardFile = None) -> None:
     Example: python -m bleuprint card tiny-1 --out runs/tiny-1/README.md
     """
     with plain_errors("starts again"):
-        from bleuprint.card import Subject, load_facts, render_card
         from bleuprint.files import write_text
         from bleuprint.graph import load_params
-        from bleuprint.licences import load_licences
         from bleuprint.report import read_result_of, require
-        from bleuprint.run_facts import RunProvenance
+        from bleuprint.reporting.card import Subject, load_facts, render_card
+        from bleuprint.reporting.licences import load_licences
+        from bleuprint.reporting.run_facts import RunProvenance
         from bleuprint.strict import read_json, validate
 
         params = load_params()

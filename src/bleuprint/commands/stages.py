@@ -265,8 +265,8 @@ def report() -> None:
     """
     with plain_errors("starts again"):
         from bleuprint.graph import load_params, load_table
-        from bleuprint.page import Inputs, write_page
         from bleuprint.report import write_report
+        from bleuprint.reporting.page import Inputs, write_page
 
         params = load_params()
         start_alone("report", params.table)

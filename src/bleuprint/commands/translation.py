@@ -25,7 +25,7 @@ from bleuprint.console import plain_errors, wrote
 from bleuprint.runs import CORPORA, RUNS
 
 if TYPE_CHECKING:
-    from bleuprint.translating import Translator
+    from bleuprint.translation.translating import Translator
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,14 @@ def translate(
         from bleuprint.process import prepare
 
         prepare()
-        from bleuprint.translating import Form, converse, outputs_of, translate_file, translate_stream, warm_up
+        from bleuprint.translation.translating import (
+            Form,
+            converse,
+            outputs_of,
+            translate_file,
+            translate_stream,
+            warm_up,
+        )
 
         translator, target = open_translator(run, nbest, beam, engine)
         form = Form(nbest, scores)
@@ -95,10 +102,10 @@ def open_translator(
 
     from bleuprint.decoding import load_model
     from bleuprint.device import find_device
-    from bleuprint.exported import ctranslate2_engine, quantization_of, reason_against
     from bleuprint.graph import load_params
     from bleuprint.tokenizers import load_tokenizer
-    from bleuprint.translating import Translator, most_tokens_of, torch_engine, with_beam
+    from bleuprint.translation.exported import ctranslate2_engine, quantization_of, reason_against
+    from bleuprint.translation.translating import Translator, most_tokens_of, torch_engine, with_beam
 
     params = load_params()
     spec = params.run_named(run)
@@ -129,12 +136,12 @@ def open_translator(
 
 def draw_attention(run: str, text: BinaryIO, label: str, beam: int | None, out: Path) -> None:
     """Write the page of attention maps of a text's first sentences; ValueError as write_attention_page."""
-    from bleuprint.attention_page import write_attention_page
     from bleuprint.decoding import load_model
     from bleuprint.device import find_device
     from bleuprint.graph import load_params
     from bleuprint.tokenizers import load_tokenizer
-    from bleuprint.translating import read_sentences, with_beam
+    from bleuprint.translation.attention_page import write_attention_page
+    from bleuprint.translation.translating import read_sentences, with_beam
 
     params = load_params()
     spec = params.run_named(run)

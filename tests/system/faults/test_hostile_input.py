@@ -21,8 +21,8 @@ import torch
 from bleuprint import corpus, ui
 from bleuprint.checkpoint import load_state, load_weights, save_state
 from bleuprint.graph import load_params
-from bleuprint.markdown import code, escape, markdown_table
 from bleuprint.mistakes import suggest
+from bleuprint.reporting.markdown import code, escape, markdown_table
 from bleuprint.strict import read_yaml
 from reliability import Record
 

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import model_validator
 
 from bleuprint.graph import Run
-from bleuprint.licences import Licence
-from bleuprint.markdown import code, escape, markdown_table
 from bleuprint.metrics import METRICS
 from bleuprint.params import Corpus, Experiment
-from bleuprint.published import MEASURES
-from bleuprint.run_facts import RunProvenance, as_yaml, machine_values, training_values
+from bleuprint.reporting.licences import Licence
+from bleuprint.reporting.markdown import code, escape, markdown_table
+from bleuprint.reporting.run_facts import RunProvenance, as_yaml, machine_values, training_values
+from bleuprint.reporting.sections import with_interval
 from bleuprint.scoring import Result
-from bleuprint.sections import with_interval
 from bleuprint.strict import Name, Strict, read_yaml, validate
+from bleuprint.verdicts.published import MEASURES
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult
 
-CARDS_FILE = Path(__file__).parent / "reference" / "cards.yaml"
+CARDS_FILE = Path(__file__).parents[1] / "reference" / "cards.yaml"
 HUB_METRICS = {"BLEU": "bleu", "chrF": "chrf"}  # the Hub's names of sacreBLEU's metrics, by their unit here
 USELESS_BLEU = 10.0  # below it a translation is hardly ever one
 PAPER = """@inproceedings{vaswani2017attention,

@@ -6,8 +6,8 @@ Their data are those of figures.py's charts. Names are given here: altair's own 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bleuprint.comparisons import METRIC
 from bleuprint.scoring import Result
+from bleuprint.verdicts.comparisons import METRIC
 
 # By a wheel with Ctrl (what a pinch on a trackpad is) and by the mouse alone: page and finger scroll as ever.
 ZOOM = {

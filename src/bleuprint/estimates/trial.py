@@ -77,9 +77,9 @@ def try_here(params: Params, run: str, seconds: float, scratch: Path) -> Trial:
 def measure(recipe: "Recipe", seconds: float, scratch: Path) -> Trial:
     """Return what a recipe takes, by updates of few batches and one epoch's worth of lengths."""
     from bleuprint.batching import open_pairs
+    from bleuprint.estimates.speed import Effort, measure_cost
     from bleuprint.models import count_parameters
     from bleuprint.resume import Progress, count_flops
-    from bleuprint.speed import Effort, measure_cost
     from bleuprint.training import epoch_steps, new_learner
 
     pairs = open_pairs(recipe.corpus, recipe.splits.train)

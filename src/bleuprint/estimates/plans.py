@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
-from bleuprint.cost import aligned
+from bleuprint.estimates.cost import aligned
 from bleuprint.files import write_text
-from bleuprint.markdown import ABSENT
+from bleuprint.reporting.markdown import ABSENT
 from bleuprint.strict import Count, Flag, Name, NonNegative, Strict, read_yaml, validate
 
-PLANS_FILE = Path(__file__).parent / "reference/plans.json"
+PLANS_FILE = Path(__file__).parents[1] / "reference/plans.json"
 # ASSUME: the share of a GPU's best rate that the training of a Transformer reaches; none of ours was measured on one.
 UTILISATION = 0.3
 # ASSUME: a batch takes at least so long, forward and backward: it is some thousand kernels, each started apart.

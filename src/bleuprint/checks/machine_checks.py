@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from bleuprint.findings import Finding, worst
+from bleuprint.checks.findings import Finding, worst
 from bleuprint.process import keep_freed_memory
 from bleuprint.provenance import installed_version, output_of
 from bleuprint.segmentation import usable_cores
@@ -163,7 +163,7 @@ def check_disk(folders: list[Path], free_of: Mapping[Path, int] | None = None) -
 
 def check_installation() -> Finding:
     """Say which bleuprint this is: one that is installed elsewhere would run other code than the clone's."""
-    code = Path(__file__).parent
+    code = Path(__file__).parents[1]
     own = Path("src/bleuprint").resolve()
     if own.is_dir() and own != code.resolve():
         return Finding("problem", f"the code that runs is {code}, and not src/bleuprint here", "export PYTHONPATH=src")

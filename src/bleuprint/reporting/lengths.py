@@ -5,9 +5,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bleuprint.comparisons import METRIC
 from bleuprint.metrics import METRICS, build_metric
 from bleuprint.scoring import Result, read_decoded
+from bleuprint.verdicts.comparisons import METRIC
 
 if TYPE_CHECKING:
     import altair

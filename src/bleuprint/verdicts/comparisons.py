@@ -14,7 +14,7 @@ from bleuprint.graph import Comparison
 from bleuprint.metrics import METRICS, MetricName, bootstrap_seed, build_metric
 from bleuprint.params import Scoring
 from bleuprint.scoring import Result, read_decoded
-from bleuprint.statistics import Summary, by_experiment, converged, summarise_scores
+from bleuprint.verdicts.statistics import Summary, by_experiment, converged, summarise_scores
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,12 +8,12 @@ from torch import nn
 from bleuprint.attention import NO_WEIGHTS, attend_sentence
 from bleuprint.decoding import spec_of
 from bleuprint.files import write_text
-from bleuprint.page import environment, shown_sentence
 from bleuprint.params import Decode, HyunwoongkoModel
+from bleuprint.reporting.page import environment, shown_sentence
 from bleuprint.segmentation import segment_lines
 from bleuprint.tokenizers import Learned, Marks
 from bleuprint.tokenizing import mark
-from bleuprint.translating import ids_of
+from bleuprint.translation.translating import ids_of
 
 MOST_SENTENCES = 20  # of which a page stays small
 PAGE = """<!doctype html>

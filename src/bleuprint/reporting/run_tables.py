@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 
-from bleuprint.comparisons import METRIC, Compared, Row
-from bleuprint.markdown import ABSENT, code, markdown_table
 from bleuprint.metrics import METRICS
+from bleuprint.reporting.markdown import ABSENT, code, markdown_table
 from bleuprint.scoring import Result
-from bleuprint.statistics import Summary, by_experiment, converged, summarise_scores
+from bleuprint.verdicts.comparisons import METRIC, Compared, Row
+from bleuprint.verdicts.statistics import Summary, by_experiment, converged, summarise_scores
 
 HEADER = (
     "Run", "Corpus", "Parameters", "Updates", "Validation loss", code("legacy_score"), "Test set", *map(code, METRICS),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bleuprint.files import write_text
-from bleuprint.markdown import code, escape, markdown_table
+from bleuprint.reporting.markdown import code, escape, markdown_table
 
 MARK = re.compile(r"^(?P<before>.*?)\b(?P<kind>ASSUME|DEVIATES): (?P<text>.*)$")
 MEANINGS = {"ASSUME": "What a source does not say, and what we took", "DEVIATES": "Where we depart from a source"}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bleuprint.strict import Strict, read_yaml, validate
 
-LICENCES_FILE = Path(__file__).parent / "reference" / "licences.yaml"
+LICENCES_FILE = Path(__file__).parents[1] / "reference" / "licences.yaml"
 
 
 class Licence(Strict):

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 
-from bleuprint.claims import CurveJudgement, Judgement, allowed, number_of
-from bleuprint.markdown import ABSENT, code, escape, markdown_table
+from bleuprint.estimates.plans import SavedPlan, describe_plan
 from bleuprint.metrics import Score
-from bleuprint.plans import SavedPlan, describe_plan
-from bleuprint.published import COUNTS, MEASURES, AnyClaim, CountClaim, CurveClaim, ValueClaim, digits_of
+from bleuprint.reporting.markdown import ABSENT, code, escape, markdown_table
 from bleuprint.scoring import Result
+from bleuprint.verdicts.claims import CurveJudgement, Judgement, allowed, number_of
+from bleuprint.verdicts.published import COUNTS, MEASURES, AnyClaim, CountClaim, CurveClaim, ValueClaim, digits_of
 
 SIGNATURES = "[signatures](results.md#metrics)"
 CLAIM_HEADER = (
@@ -141,7 +141,7 @@ def render_verdicts(judgements: Sequence[Judgement | CurveJudgement]) -> str:
 Revisit-MMT's system had been scored and before any other run was over. Later that day, without a
 change of any verdict given: whole epochs alone count for `train_loss`, a seed without one does not count for a curve,
 each seed has a bound of its own. The rule for counts came last, when the counts were known
-(`src/bleuprint/claims.py`).
+(`src/bleuprint/verdicts/claims.py`).
 
 - *not comparable*: only where a claim is marked so in `claims.yaml`, with the reason in its note (in this table:
   {marked or "none"}); *diverged*: the training of one of its runs ended at a loss that is not finite; *not run*: no

@@ -4,15 +4,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bleuprint.claims import CurveJudgement, Judgement
-from bleuprint.curves import Epoch, read_history, without_cut_off
 from bleuprint.datasets import MirroredDataset, TextsDataset
 from bleuprint.files import sha256_of
 from bleuprint.graph import PARAMS_FILE, Params, Run
 from bleuprint.hypotheses import HISTORY
 from bleuprint.metrics import METRICS
-from bleuprint.pointers import line_of, line_of_claim, place_of, shown_path, span_of
-from bleuprint.published import (
+from bleuprint.report import judge_claim, read_result_of
+from bleuprint.reporting.pointers import line_of, line_of_claim, place_of, shown_path, span_of
+from bleuprint.reporting.sections import claimed_value, measured_curve, measured_value
+from bleuprint.scoring import Result
+from bleuprint.strict import choose, read_json, read_yaml, validate
+from bleuprint.verdicts.claims import CurveJudgement, Judgement
+from bleuprint.verdicts.curves import Epoch, read_history, without_cut_off
+from bleuprint.verdicts.published import (
     CLAIMS_FILE,
     COUNTS,
     AnyClaim,
@@ -21,11 +25,7 @@ from bleuprint.published import (
     CurveClaim,
     ValueClaim,
 )
-from bleuprint.reckoning import RULES, arithmetic
-from bleuprint.report import judge_claim, read_result_of
-from bleuprint.scoring import Result
-from bleuprint.sections import claimed_value, measured_curve, measured_value
-from bleuprint.strict import choose, read_json, read_yaml, validate
+from bleuprint.verdicts.reckoning import RULES, arithmetic
 
 # What the `sacrebleu` command is told for each metric, besides the texts. metrics.py builds the same.
 SACREBLEU_OPTIONS = {
@@ -35,7 +35,7 @@ SACREBLEU_OPTIONS = {
     "bleu_compound_split": "-tok none --smooth-method none",
     "chrf": "-m chrf",
 }
-# The functions behind a measure, from the model's words to the number, as module.function.
+# The functions behind a measure, from the model's words to the number, by their dotted names.
 COUNTED_BY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(METRICS, ("search.search", "decoding.translate", "metrics.score_corpus", "scoring.score_test_set")),
     "bleu_compound_split": (
@@ -45,14 +45,28 @@ COUNTED_BY: dict[str, tuple[str, ...]] = {
         "metrics.score_corpus",
     ),
     "legacy_score": ("decoding.predict_forced", "legacy_score.legacy_score", "scoring.score_forced"),
-    "train_loss": ("objective.cross_entropy", "updates.train_step", "claims.measure"),
-    "validation_loss": ("objective.cross_entropy", "updates.evaluate", "claims.measure"),
-    "parameters": ("scoring.count_parameters", "claims.count"),
-    "model_size": ("scoring.count_parameters", "claims.count"),
-    "curve": ("updates.train_step", "updates.evaluate", "curves.whole_epochs", "curves.mean_curve", "curves.distance"),
+    "train_loss": ("objective.cross_entropy", "updates.train_step", "verdicts.claims.measure"),
+    "validation_loss": ("objective.cross_entropy", "updates.evaluate", "verdicts.claims.measure"),
+    "parameters": ("scoring.count_parameters", "verdicts.claims.count"),
+    "model_size": ("scoring.count_parameters", "verdicts.claims.count"),
+    "curve": (
+        "updates.train_step",
+        "updates.evaluate",
+        "verdicts.curves.whole_epochs",
+        "verdicts.curves.mean_curve",
+        "verdicts.curves.distance",
+    ),
 }
-JUDGED_BY = {"value": "claims.value_verdict", "count": "claims.judge_count", "curve": "claims.curve_verdict"}
-SHOWN_BY = {"value": "sections.measured_value", "count": "sections.measured_value", "curve": "sections.measured_curve"}
+JUDGED_BY = {
+    "value": "verdicts.claims.value_verdict",
+    "count": "verdicts.claims.judge_count",
+    "curve": "verdicts.claims.curve_verdict",
+}
+SHOWN_BY = {
+    "value": "reporting.sections.measured_value",
+    "count": "reporting.sections.measured_value",
+    "curve": "reporting.sections.measured_curve",
+}
 
 
 class Sources(NamedTuple):
@@ -281,4 +295,4 @@ def code_lines(claim: AnyClaim, sources: Sources) -> list[str]:
     """Return where the functions stand that make, judge and show the number, in their order."""
     measure = "curve" if isinstance(claim, CurveClaim) else claim.metric
     names = (*COUNTED_BY[measure], JUDGED_BY[claim.kind], SHOWN_BY[claim.kind])
-    return [f"{place_of(name, sources.package)}  {name.partition('.')[2]}" for name in names]
+    return [f"{place_of(name, sources.package)}  {name.rpartition('.')[2]}" for name in names]

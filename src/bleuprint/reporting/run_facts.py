@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 from pydantic import ConfigDict
 from ruamel.yaml import YAML
 
-from bleuprint.cost import Machine
+from bleuprint.estimates.cost import Machine
 from bleuprint.graph import Run
-from bleuprint.markdown import ABSENT
 from bleuprint.params import Corpus, Experiment
-from bleuprint.run_tables import SECONDS_PER_HOUR
+from bleuprint.reporting.markdown import ABSENT
+from bleuprint.reporting.run_tables import SECONDS_PER_HOUR
+from bleuprint.reporting.sections import with_interval
 from bleuprint.scoring import Result
-from bleuprint.sections import with_interval
 from bleuprint.strict import NonNegative, Strict
 
 GIGA = 1e9

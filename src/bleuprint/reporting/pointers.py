@@ -9,9 +9,9 @@ from ruamel.yaml import YAML
 
 
 def place_of(name: str, package: Path) -> str:
-    """Return file:line of a function that is named as module.function."""
-    module, _, function = name.partition(".")
-    path = package / f"{module}.py"
+    """Return file:line of a function that is named as module.function or package.module.function."""
+    *modules, function = name.split(".")
+    path = package.joinpath(*modules).with_suffix(".py")
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef) and node.name == function:
             return f"{shown_path(path)}:{node.lineno}"

@@ -2,8 +2,8 @@
 
 from statistics import fmean, stdev
 
-from bleuprint.claims import CurveJudgement, Judgement, allowed, number_of
-from bleuprint.published import MEASURES, CountClaim, ValueClaim
+from bleuprint.verdicts.claims import CurveJudgement, Judgement, allowed, number_of
+from bleuprint.verdicts.published import MEASURES, CountClaim, ValueClaim
 
 RULES = {
     "value": (

@@ -14,22 +14,29 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from bleuprint.attended import Attention, Sentence
-from bleuprint.claims import CurveJudgement, Judgement
 from bleuprint.files import write_text
-from bleuprint.forensics import render_curves, render_evidence
 from bleuprint.graph import Run
-from bleuprint.hypertext import inline, named, to_html, visible
-from bleuprint.interactive import FIGURES, describe, interactive
-from bleuprint.lengths import length_chart, length_rows
-from bleuprint.licences import LICENCES_FILE, load_licences
 from bleuprint.params import Corpus, Experiment, Splits
 from bleuprint.report import Reported, require
-from bleuprint.run_facts import Facts, RunProvenance, facts_of
-from bleuprint.run_tables import render_runs, render_single_runs
-from bleuprint.samples import choose_samples
+from bleuprint.reporting.forensics import render_curves, render_evidence
+from bleuprint.reporting.hypertext import inline, named, to_html, visible
+from bleuprint.reporting.interactive import FIGURES, describe, interactive
+from bleuprint.reporting.lengths import length_chart, length_rows
+from bleuprint.reporting.licences import LICENCES_FILE, load_licences
+from bleuprint.reporting.run_facts import Facts, RunProvenance, facts_of
+from bleuprint.reporting.run_tables import render_runs, render_single_runs
+from bleuprint.reporting.samples import choose_samples
+from bleuprint.reporting.sections import (
+    CLAIM_HEADER,
+    claim_note,
+    claim_row,
+    render_metrics,
+    render_trainings,
+    render_verdicts,
+)
 from bleuprint.scoring import read_json
-from bleuprint.sections import CLAIM_HEADER, claim_note, claim_row, render_metrics, render_trainings, render_verdicts
 from bleuprint.strict import validate
+from bleuprint.verdicts.claims import CurveJudgement, Judgement
 
 TEMPLATES = Path(__file__).parent / "templates"
 INK = "#1b1f24", "#e9edf1"  # of text, light and dark; what is black in a chart is drawn in it

@@ -15,10 +15,10 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 
+from bleuprint.checks.findings import Finding, worst
 from bleuprint.corpus import mirrors_in_order, without_password
 from bleuprint.database import DATABASES, SQLITE, check_database, shown, tracking_uri
 from bleuprint.datasets import ArchivesDataset, Dataset, GeneratedDataset, MirroredDataset
-from bleuprint.findings import Finding, worst
 from bleuprint.graph import Params
 from bleuprint.provenance import describe_git, installed_version
 from bleuprint.strict import read_yaml

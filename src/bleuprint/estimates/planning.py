@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bleuprint.cost import recipe_in, work_of
+from bleuprint.estimates.cost import recipe_in, work_of
+from bleuprint.estimates.plans import LEAST_BATCH_SECONDS, UTILISATION, Plan
+from bleuprint.estimates.trial import Trial, is_made, try_apart
 from bleuprint.graph import Params
 from bleuprint.params import Train
-from bleuprint.plans import LEAST_BATCH_SECONDS, UTILISATION, Plan
 from bleuprint.strict import Positive, Strict, read_yaml, validate
-from bleuprint.trial import Trial, is_made, try_apart
 
-GPUS_FILE = Path(__file__).parent / "reference/gpus.yaml"
+GPUS_FILE = Path(__file__).parents[1] / "reference/gpus.yaml"
 
 
 class Gpu(Strict):

@@ -8,10 +8,10 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from bleuprint.graph import TABLES_DIR
-from bleuprint.published import AnyClaim, CurveClaim
 from bleuprint.strict import Name, RelativePath, Strict, choose, read_yaml, validate
+from bleuprint.verdicts.published import AnyClaim, CurveClaim
 
-EVIDENCE_FILE = Path(__file__).parent / "reference" / "evidence.yaml"
+EVIDENCE_FILE = Path(__file__).parents[1] / "reference" / "evidence.yaml"
 Tables = Annotated[tuple[Name, ...], Field(min_length=1)]
 
 

@@ -12,12 +12,12 @@ from typing import Any
 import ctranslate2
 
 from bleuprint.decoding import plan_batches
-from bleuprint.export import MADE_FROM, types_of
 from bleuprint.files import sha256_of
 from bleuprint.params import Decode, Machine
 from bleuprint.search import NEVER, Hypothesis
 from bleuprint.tokenizers import BOS, EOS, PAD, SPECIALS, Learned
-from bleuprint.translating import Engine
+from bleuprint.translation.export import MADE_FROM, types_of
+from bleuprint.translation.translating import Engine
 
 
 def reason_against(model: Path, corpus_dir: Path, weights: Path, decode: Decode) -> str | None:

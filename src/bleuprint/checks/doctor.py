@@ -4,9 +4,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bleuprint import machine_checks as machine
-from bleuprint import project_checks as project
-from bleuprint.findings import Finding
+from bleuprint.checks import machine_checks as machine
+from bleuprint.checks import project_checks as project
+from bleuprint.checks.findings import Finding
 from bleuprint.graph import Params, load_params
 
 

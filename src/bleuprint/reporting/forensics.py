@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from bleuprint.claims import CurveJudgement, Identification, Judgement, identify
-from bleuprint.curves import TARGETS, Curve, Point, epochs_to_reach, loss_gaps
-from bleuprint.evidence import Consequence, Evidence, Item, Place
-from bleuprint.markdown import ABSENT, code, escape, markdown_table
-from bleuprint.sections import claimed_steps, claimed_value, count, measured_value, verdict_of
+from bleuprint.reporting.markdown import ABSENT, code, escape, markdown_table
+from bleuprint.reporting.sections import claimed_steps, claimed_value, count, measured_value, verdict_of
+from bleuprint.verdicts.claims import CurveJudgement, Identification, Judgement, identify
+from bleuprint.verdicts.curves import TARGETS, Curve, Point, epochs_to_reach, loss_gaps
+from bleuprint.verdicts.evidence import Consequence, Evidence, Item, Place
 
 SHOWN_EPOCHS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)  # of curves longer than MANY_EPOCHS, and the last one
 MANY_EPOCHS = 12

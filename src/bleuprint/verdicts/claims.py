@@ -41,7 +41,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Literal, NamedTuple
 
-from bleuprint.curves import (
+from bleuprint.metrics import Score
+from bleuprint.scoring import Result
+from bleuprint.verdicts.curves import (
     Curve,
     Distance,
     Epoch,
@@ -51,9 +53,7 @@ from bleuprint.curves import (
     whole_epochs,
     without_cut_off,
 )
-from bleuprint.metrics import Score
-from bleuprint.published import MEASURES, CountClaim, CurveClaim, ValueClaim
-from bleuprint.scoring import Result
+from bleuprint.verdicts.published import MEASURES, CountClaim, CurveClaim, ValueClaim
 
 Verdict = Literal["reproduced", "not reproduced", "not comparable", "prefix only", "diverged", "not run"]
 Outcome = Literal["identified", "none of these", "accepted", "rejected", "more than one accepted", "open"]

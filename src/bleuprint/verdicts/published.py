@@ -10,9 +10,9 @@ from bleuprint.metrics import METRICS
 from bleuprint.params import Splits
 from bleuprint.strict import Count, Name, NonNegative, Positive, RelativePath, Strict, choose, read_yaml, validate
 
-CLAIMS_FILE = Path(__file__).parent / "reference" / "claims.yaml"
+CLAIMS_FILE = Path(__file__).parents[1] / "reference" / "claims.yaml"
 OWN_CLAIMS_FILE = Path("workflow/claims.yaml")  # of a project's own tables, in the same form
-CURVES_DIR = Path(__file__).parent / "reference" / "curves"
+CURVES_DIR = Path(__file__).parents[1] / "reference" / "curves"
 
 
 class Measure(NamedTuple):

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from bleuprint.claims import CurveJudgement, Histories, Judgement
-from bleuprint.comparisons import METRIC, Compared
-from bleuprint.curves import Epoch, finite_epochs
-from bleuprint.published import ValueClaim
 from bleuprint.scoring import Result
-from bleuprint.statistics import by_experiment, converged, summarise_scores
+from bleuprint.verdicts.claims import CurveJudgement, Histories, Judgement
+from bleuprint.verdicts.comparisons import METRIC, Compared
+from bleuprint.verdicts.curves import Epoch, finite_epochs
+from bleuprint.verdicts.published import ValueClaim
+from bleuprint.verdicts.statistics import by_experiment, converged, summarise_scores
 
 if TYPE_CHECKING:
     import altair

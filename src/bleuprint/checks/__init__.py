@@ -1,0 +1,1 @@
+"""`doctor`: what is wrong with machine or project."""

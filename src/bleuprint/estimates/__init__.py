@@ -1,0 +1,1 @@
+"""What trainings take, before and after: parameters, updates, FLOPs, hours and memory."""
