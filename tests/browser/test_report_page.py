@@ -10,7 +10,7 @@ import pytest
 from bleuprint.verdicts.published import load_claims
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Locator, Page
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"laptop": (1280, 900), "phone": (390, 844)}
@@ -159,10 +159,34 @@ def test_a_pointer_reads_marks_and_zooms(browser: "Browser", report_page: Path) 
         page.mouse.move(point["x"] + point["width"] / 2, point["y"] + point["height"] / 2)
         page.wait_for_selector("#vg-tooltip-element.visible")
         assert "loss of" in page.locator("#vg-tooltip-element").inner_text()
-        labels = chart.locator(".role-axis-label text")
-        before = labels.all_inner_texts()
+        before = numbers(chart)
         page.keyboard.down("Control")
         page.mouse.wheel(0, -400)
         page.keyboard.up("Control")
         page.wait_for_timeout(500)
-        assert labels.all_inner_texts() != before
+        assert numbers(chart) != before
+
+
+def test_fingers_and_keyboard_zoom_by_buttons(browser: "Browser", report_page: Path) -> None:
+    """Each button changes what is shown, a second look differs from the first, and the last one goes back."""
+    with opened(browser, report_page, "phone") as page:
+        for chart in page.locator("section.figure:has([data-move])").all():
+            whole = numbers(chart)
+            seen = [whole]
+            for name in ("in", "left", "right", "out", "up", "down"):
+                button = chart.locator(f"[data-move={name}]")
+                if button.count():
+                    button.focus()
+                    page.keyboard.press("Enter")
+                    page.wait_for_timeout(500)
+                    assert numbers(chart) != seen[-1], f"{chart.get_attribute('id')}: {name}"
+                    seen.append(numbers(chart))
+            chart.locator("[data-move=whole]").click()
+            page.wait_for_timeout(500)
+            assert numbers(chart) == whole
+
+
+def numbers(chart: "Locator") -> dict[str, str | None]:
+    """Return the labels of a chart's axes, by their places."""
+    labels = chart.locator(".role-axis-label text")
+    return dict(labels.evaluate_all("found => found.map(text => [text.textContent, text.getAttribute('transform')])"))

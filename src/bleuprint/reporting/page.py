@@ -179,7 +179,7 @@ def no_maps_of(found: Sequence[Attention]) -> list[dict[str, str]]:
 
 
 def charts_of(reported: Reported, inputs: Inputs) -> list[dict[str, Any]]:
-    """Return the page's figures in their order: name, title, caption, whether it zooms, and Vega-Lite."""
+    """Return the page's figures in their order: name, title, caption, axes that zoom, and Vega-Lite."""
     charts = {name.removesuffix(".svg"): chart for name, chart in reported.figures.items()}
     charts["lengths"] = length_chart(length_rows(reported.results, inputs.decoded))
     return [
@@ -187,7 +187,7 @@ def charts_of(reported: Reported, inputs: Inputs) -> list[dict[str, Any]]:
             "name": name,
             "title": shown.title,
             "caption": shown.caption,
-            "zooms": bool(shown.zoomed),
+            "zoomed": shown.zoomed,
             "spec": interactive(charts[name], shown, describe(name, reported.results)),
         }
         for name, shown in FIGURES.items()

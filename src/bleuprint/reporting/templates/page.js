@@ -65,8 +65,31 @@
       if (excess <= 0 || width <= 120) break;
       width = Math.max(120, width - excess);
     }
+    section.querySelector(".zoom")?.removeAttribute("hidden");
     section.dataset.drawn = scheme();
   }
+
+  // Zoom by buttons, for fingers and keyboards: what a mouse would do in the middle of the first panel.
+  const STEP_PX = 60;
+  const MOVES = { left: [STEP_PX, 0], right: [-STEP_PX, 0], up: [0, STEP_PX], down: [0, -STEP_PX] };
+  function move(section, name) {
+    const panel = section.querySelector(".chart .cell .background") ?? section.querySelector(".chart .root .background");
+    const box = panel.getBoundingClientRect();
+    const at = (x, y) => ({
+      bubbles: true, cancelable: true, view: window, pointerType: "mouse",
+      clientX: box.x + box.width / 2 + x, clientY: box.y + box.height / 2 + y,
+    });
+    if (name === "whole") panel.dispatchEvent(new MouseEvent("dblclick", at(0, 0)));
+    else if (name in MOVES) {
+      panel.dispatchEvent(new PointerEvent("pointerdown", at(0, 0)));
+      panel.dispatchEvent(new PointerEvent("pointermove", at(...MOVES[name])));
+      panel.dispatchEvent(new PointerEvent("pointerup", at(...MOVES[name])));
+    } else panel.dispatchEvent(new WheelEvent("wheel", { ...at(0, 0), ctrlKey: true, deltaY: name === "in" ? -400 : 400 }));
+  }
+  document.addEventListener("click", (event) => {
+    const pressed = event.target.closest?.("[data-move]");
+    if (pressed) move(pressed.closest("section.figure"), pressed.dataset.move);
+  });
 
   let queue = Promise.resolve();
   function drawAll() {
