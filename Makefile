@@ -51,17 +51,17 @@ demo: $(STAMP)  ## the toy table from nothing, in a clone: a minute or a few
 	@echo "  make ui                                               losses and scores in the browser"
 	@echo "  dvc exp run -S experiments.tiny.train.max_steps=200   a recipe of your own, in .venv"
 
-# In two processes: each test waits much for the commands that it started. A file's tests stay together, for the projects
-# that they share. TEST_PROCESSES=0 is pytest alone.
+# In two processes: each test waits much for the commands that it started. TEST_PROCESSES=0 is pytest alone.
 TEST_PROCESSES ?= 2
-PYTEST := python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile
+PYTEST := python -m pytest --numprocesses $(TEST_PROCESSES)
 
 test: $(STAMP)  ## all tests, with the toy table under both engines
-	$(PYTEST)
+	@# A file's tests stay together, for the projects that they share.
+	$(PYTEST) --dist loadfile
 
 test-faults: $(STAMP)  ## the whole fault suite: kills, full disks, flipped bits, bad input; writes reports/RELIABILITY.md
 	rm -f work/faults.jsonl
-	BLEUPRINT_TEST_FAULTS=1 $(PYTEST) tests/system/faults; result=$$?; python tests/reliability.py; exit $$result
+	BLEUPRINT_TEST_FAULTS=1 $(PYTEST) --dist worksteal tests/system/faults; result=$$?; python tests/reliability.py; exit $$result
 
 # atheris is no part of the environment: it has builds for Linux alone. What it tried goes into reports/RELIABILITY.md.
 FUZZ_SECONDS ?= 600
