@@ -257,6 +257,11 @@ def test_the_toy_needs_no_mirror(demo: Params, root: Path) -> None:
     assert project.check_mirrors(demo, root / "data", {}) == Finding("ok", "the active table needs none")
 
 
+def test_every_stage_of_the_graph_is_looked_at(demo: Params) -> None:
+    graph = project.read_yaml(ROOT / "dvc.yaml")["stages"]
+    assert list(dict.fromkeys(stage.partition("@")[0] for stage in project.stages_of(demo))) == list(graph)
+
+
 def test_what_dvc_would_run_again(demo: Params, root: Path) -> None:
     assert project.check_dvc(demo, root).text == "dvc.lock is not there: nothing has been run"
     code = root / "src/bleuprint/toy.py"
@@ -273,11 +278,11 @@ def test_what_dvc_would_run_again(demo: Params, root: Path) -> None:
     (root / "dvc.lock").write_text(
         json.dumps({"schema": "2.0", "stages": {it: stage for it in project.stages_of(demo)}})
     )
-    assert project.check_dvc(demo, root) == Finding("ok", "7 stages as in dvc.lock, by code and parameters")
+    assert project.check_dvc(demo, root) == Finding("ok", "8 stages as in dvc.lock, by code and parameters")
     code.write_text("two\n")
     found = project.check_dvc(demo, root)
     assert (found.state, "download@toy (src/bleuprint/toy.py changed)" in found.text) == ("warning", True)
-    assert found.text.endswith(" and 4 more")
+    assert found.text.endswith(" and 5 more")
     code.write_text("one\n")
     text = (root / "params.yaml").read_text()
     (root / "params.yaml").write_text(text.replace("threads: 2 ", "threads: 1 "))

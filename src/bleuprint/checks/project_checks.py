@@ -136,6 +136,7 @@ def stages_of(params: Params) -> list[str]:
         "train": params.trainings,
         "average": params.runs,
         "decode": params.runs,
+        "attend": params.runs,
         "score": params.runs,
         "report": [params.table],
     }
