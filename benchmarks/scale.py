@@ -29,6 +29,8 @@ import numpy as np
 from table import print_table
 from tokenizing import linked_project
 
+from bleuprint.corpus import Written, write_manifest
+from bleuprint.files import sha256_of
 from bleuprint.graph import load_params
 from bleuprint.params import Splits
 
@@ -87,8 +89,9 @@ def main() -> None:
 
 
 def write_text(raw: Path, splits: Splits, pairs: int) -> int:
-    """Write all splits of the data set, unless they are there, and return the bytes of the train split."""
+    """Write all splits of the data set, unless they are there, with their manifest; return the train split's bytes."""
     raw.mkdir(parents=True, exist_ok=True)
+    written: dict[str, Written] = {}
     for seed, split in enumerate(splits.all):
         count = pairs if split == splits.train else SMALL_SPLIT
         if not (raw / f"{split}.de").exists():
@@ -97,6 +100,9 @@ def write_text(raw: Path, splits: Splits, pairs: int) -> int:
                     english.writelines(lines["en"])
                     german.writelines(lines["de"])
             (raw / f"{split}.de.new").rename(raw / f"{split}.de")
+        names = [f"{split}.{language}" for language in ("en", "de")]
+        written |= {name: Written(sha256_of(raw / name), count, 0) for name in names}
+    write_manifest(raw, written)  # tokenize reads no files without one
     return sum((raw / f"{splits.train}.{language}").stat().st_size for language in ("en", "de"))
 
 

@@ -1,6 +1,7 @@
 """Known vulnerabilities of releases, by pip-audit, for `make audit`: python tests/audit.py PIP_AUDIT LIST.
 
-Where the list of vulnerabilities cannot be reached, pip-audit skips every package and ends well: that is no audit.
+Where the list of vulnerabilities cannot be reached, pip-audit skips every package and ends well, or says so and ends:
+that is no audit. Anything else that keeps it from an answer is a failure.
 """
 
 import json
@@ -8,14 +9,17 @@ import subprocess
 import sys
 from typing import Any
 
+UNREACHABLE = ("connection", "timed out", "max retries", "name resolution")
+
 
 def audit(pip_audit: str, requirements: str) -> int:
     """Print what is known of the releases in a file, and return the exit status: 1 where anything is."""
     command = [pip_audit, "--disable-pip", "--no-deps", "--progress-spinner", "off", "--format", "json"]
     done = subprocess.run([*command, "--requirement", requirements], capture_output=True, text=True)
     if not done.stdout.strip():
-        print(f"audit skipped: {' '.join(done.stderr.split())[-300:]}")
-        return 0
+        reason, away = " ".join(done.stderr.split())[-300:], any(sign in done.stderr.lower() for sign in UNREACHABLE)
+        print(f"audit {'skipped' if away else 'failed'}: {reason}")
+        return 0 if away else 1
     return tell(json.loads(done.stdout)["dependencies"])
 
 

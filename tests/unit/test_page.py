@@ -162,6 +162,19 @@ def test_links_within_the_page_lead_somewhere(page: str) -> None:
     assert not [link for link in links if "results.md" in link]
 
 
+def test_the_data_set_of_the_samples_is_named_and_linked(page: str) -> None:
+    licence = load_licences()["toy"]
+    section = page.partition('<section id="samples">')[2].partition("</section>")[0]
+    assert (licence.title, licence.url) in [
+        (text, url) for url, text in re.findall(r'<a href="(.*?)">(.*?)</a>', section)
+    ]
+
+
+def test_a_sample_says_what_it_was_chosen_for(page: str) -> None:
+    text = " ".join(Elements(page).text.split())
+    assert re.findall(r"Line (\d+) of 40 worst by chrF", text)[0] == "1", "all others are their references"
+
+
 def test_the_same_inputs_give_the_same_bytes(page: str, tmp_path: Path) -> None:
     assert build(tmp_path, [HOSTILE, *TEXTS[1:]], TEXTS, [HOSTILE, *TEXTS[1:]]) == page
 

@@ -1,6 +1,7 @@
 """requirements.lock: what `pip install --require-hashes` needs to be told, of every package but torch."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,3 +41,15 @@ def test_an_audit_of_nothing_is_called_skipped(capsys: pytest.CaptureFixture[str
     assert tell([skipped, clean]) == 0
     assert tell([clean, {**clean, "vulns": [{"id": "CVE-1"}]}]) == 1
     assert "b 1: CVE-1\n2 of 2 packages audited, 1 vulnerabilities known\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("said", "status"), [("ERROR: invalid requirements input: a.txt", 1), ("Max retries exceeded with url", 0)]
+)
+def test_only_an_audit_without_network_is_skipped(tmp_path: Path, said: str, status: int) -> None:
+    from audit import audit
+
+    command = tmp_path / "pip-audit"
+    command.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 1\n")
+    command.chmod(0o755)
+    assert audit(str(command), "a.txt") == status
