@@ -63,7 +63,7 @@ test-faults: $(STAMP)  ## the whole fault suite: kills, full disks, flipped bits
 	rm -f work/faults.jsonl
 	BLEUPRINT_TEST_FAULTS=1 $(PYTEST) --dist worksteal tests/system/faults; result=$$?; python tests/reliability.py; exit $$result
 
-# atheris is no part of the environment: it has builds for Linux alone. What it tried goes into reports/RELIABILITY.md.
+# atheris is no part of the environment: it has builds for Linux alone. What it tried is printed; one run's stands in reports/LOG.md.
 FUZZ_SECONDS ?= 600
 fuzz: $(STAMP)  ## mutated bytes into every parser of what comes from outside; FUZZ_SECONDS=600 in all
 	python -m pip install -qq --require-hashes --requirement tests/fuzz/requirements.lock

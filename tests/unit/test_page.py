@@ -152,6 +152,8 @@ def test_claims_come_first_and_each_run_has_its_section(page: str) -> None:
         "<u>a</u>", "made by src/bleuprint/toy.py",
     ):  # fmt: skip
         assert told.lower() in text.lower(), told
+    section = page.partition(f'id="run-{RUN}"')[2].partition("Hashes of commit")[0]
+    assert all(f"nrefs:1|of:{name}" in section for name in ("bleu_lc_tok", "bleu_13a_lc", "chrf"))
 
 
 def test_links_within_the_page_lead_somewhere(page: str) -> None:
