@@ -128,11 +128,12 @@ def read_archive(packed: Path, name: str, wanted: Mapping[str, Path]) -> dict[st
             for entry in tar:
                 names.append(entry.name)
                 member = safe_name(entry.name, packed)
+                if entry.size > file.limit:  # tarfile would look for its end, block by block, for years
+                    raise ValueError(expands_too_much(packed, file.limit))
                 if member not in wanted:
                     continue
-                if not entry.isreg() or member in found:
-                    kind = "there twice" if member in found else "no regular file but a link, a folder or a device"
-                    raise ValueError(f"{packed} is refused: its member {member} is {kind}")
+                if mistake := mistake_in(entry, member in found):
+                    raise ValueError(f"{packed} is refused: its member {member} is {mistake}")
                 source = tar.extractfile(entry)
                 assert source is not None
                 found[member] = unpack_member(source, member, f"{packed}: {member}", wanted[member])
@@ -142,6 +143,15 @@ def read_archive(packed: Path, name: str, wanted: Mapping[str, Path]) -> dict[st
         if member not in found:
             raise ValueError(f"{packed} has no member {member!r}{suggest(member, names, 'it has')}")
     return found
+
+
+def mistake_in(entry: tarfile.TarInfo, is_found: bool) -> str | None:
+    """Return what is wrong with a member that is wanted, None where it is a plain file."""
+    if entry.issparse():  # holes take no room in an archive: no limit on what is read of it would see them
+        return "a sparse file, which may grow to any size"
+    if not entry.isreg() and not is_found:
+        return "no regular file but a link, a folder or a device"
+    return "there twice" if is_found else None
 
 
 def safe_name(name: str, packed: Path) -> str:
@@ -185,10 +195,14 @@ def opened(packed: Path, name: str) -> Iterator[Any]:
 
 @contextmanager
 def refused_where_broken(packed: Path) -> Iterator[None]:
-    """Turn what gzip and tarfile raise at a broken archive into one sentence."""
+    """Turn what gzip and tarfile raise at a broken archive into one sentence; of a bad header, tarfile's names none."""
     try:
         yield
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, RecursionError) as error:
+        raise ValueError(f"{packed} is a broken or truncated archive: {error}") from None
+    except ValueError as error:
+        if str(packed) in str(error):
+            raise
         raise ValueError(f"{packed} is a broken or truncated archive: {error}") from None
 
 

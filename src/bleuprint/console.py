@@ -17,6 +17,7 @@ from bleuprint.files import FULL
 LOGS = Path("work/logs")
 LOCKS = Path("work/locks")
 HELD = ExitStack()  # locks of the command under way
+AS_BY_SIGPIPE = 141  # the exit code of a process that it ends
 LINE = logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S")
 
 logger = logging.getLogger("bleuprint")
@@ -26,11 +27,16 @@ logger = logging.getLogger("bleuprint")
 def plain_errors(again: str) -> Iterator[None]:
     """End with one sentence on stderr: exit code 1 for a mistake of the user or the system, 130 for Ctrl-C.
 
+    Without one where the reader of stdout has enough, with exit code 141.
+
     The traceback goes into the stage's log; BLEUPRINT_DEBUG=1 shows it. `again` says what the same command does then.
     """
     log_to_stderr()
     try:
         yield
+    except BrokenPipeError:  # the reader of stdout has enough: `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would complain at its end
+        raise typer.Exit(AS_BY_SIGPIPE) from None
     except (ValueError, OSError, RecursionError) as error:
         logger.debug("failed", exc_info=True)
         if os.environ.get("BLEUPRINT_DEBUG"):

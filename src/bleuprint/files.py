@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,8 +15,13 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a sibling of `path`, flush it to the disk and put it in place; on failure the old file stays.
 
-    OSError where the disk is full or forbids it, also where the library that writes has an error class of its own.
+    OSError where the disk is full or forbids it, also where the library that writes has an error class of its own;
+    ValueError where there is a folder, a device or a pipe, which a file would replace.
     """
+    if path.exists() and not path.is_file():
+        raise ValueError(
+            f"{path} is no file but a {'folder' if path.is_dir() else 'device or a pipe'}: name another one"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_stale(path)
     partial = partial_of(path)
@@ -117,8 +123,12 @@ def partial_of(path: Path) -> Path:
 
 
 def remove_stale(path: Path) -> None:
-    """Remove what a killed process left of `path`."""
-    for stale in path.parent.glob(f"{path.name}.partial-*"):
+    """Remove what a killed process left of `path`, and no file that only has a similar name."""
+    if not path.parent.is_dir():
+        return
+    for stale in list(path.parent.iterdir()):
+        if not re.fullmatch(rf"{re.escape(path.name)}\.partial-(\d+|old)", stale.name):
+            continue
         if stale.is_dir():
             shutil.rmtree(stale)
         else:

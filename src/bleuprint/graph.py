@@ -4,6 +4,7 @@ Both engines build the graph from the keys `inputs`, `trainings` and `runs`. The
 experiments: `python -m bleuprint use TABLE` writes them, and a file in which they do not follow is refused.
 """
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -166,7 +167,7 @@ class Params(Strict):
     def run_named(self, name: str) -> Run:
         """Return the run `EXPERIMENT-SEED`; ValueError lists the experiments where the name is none."""
         experiment, _, seed = name.rpartition("-")
-        if experiment not in self.experiments or not seed.isdecimal() or str(int(seed)) != seed:
+        if experiment not in self.experiments or not is_seed(seed):
             known = suggest(name, [run for run in self.runs if run != name], "in the active table")
             raise ValueError(
                 f"unknown run {name!r}{known}; any EXPERIMENT-SEED, such as tiny-2, is one; "
@@ -193,6 +194,11 @@ class Params(Strict):
                 f"train that with: python -m bleuprint train {run.trained}"
             )
         return Training(**run.model_dump(include=set(Training.model_fields)))
+
+
+def is_seed(text: str) -> bool:
+    """Return whether the end of a run's name is a seed, as a number is written."""
+    return bool(re.fullmatch(r"0|[1-9][0-9]{0,18}", text)) and int(text) < 2**63
 
 
 def load_params(path: Path = PARAMS_FILE) -> Params:

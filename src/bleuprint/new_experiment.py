@@ -4,7 +4,6 @@ params.yaml keeps every byte that it has; what is new is inserted at the ends of
 anything is written, and the files are written together or not at all.
 """
 
-import copy
 import gzip
 import os
 import re
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from bleuprint.datasets import Dataset, GeneratedDataset, TextsDataset
 from bleuprint.files import sha256_of, write_text
@@ -56,7 +55,7 @@ def add_experiment(wish: Wish, root: Path = Path()) -> list[Path]:
     """
     params_file, table_file, claims_file = (root / path for path in files_of(wish.name))
     params = load_params(params_file)
-    check_name(wish.name, params, table_file)
+    check_name(wish.name, params)
     choose("experiment", wish.of, params.experiments, "--from: ")
     text = params_file.read_bytes().decode("utf-8")
     before = YAML().load(text)
@@ -66,14 +65,14 @@ def add_experiment(wish: Wish, root: Path = Path()) -> list[Path]:
     for key in Addition._fields:
         assert {name: data[key][name] for name in before[key]} == before[key], "an older entry has changed"
     valid.derive((f"{wish.name}-1",))
-    claims = claims_file.read_bytes().decode("utf-8")
-    write_together(
-        {
-            table_file: table_text(wish, valid),
-            claims_file: claims + claim_stub(wish.name, valid),
-            params_file: changed,
-        }
+    table, stub, claims = (
+        table_text(wish, valid),
+        claim_stub(wish.name, valid),
+        claims_file.read_bytes().decode("utf-8"),
     )
+    if table_file.exists() and table_file.read_bytes() != table.encode():  # else a killed call left it
+        raise ValueError(f"{table_file} exists already; choose another name")
+    write_together({table_file: table, claims_file: claims if stub in claims else claims + stub, params_file: changed})
     return [params_file, table_file, claims_file]
 
 
@@ -82,8 +81,8 @@ def files_of(name: str) -> tuple[Path, Path, Path]:
     return PARAMS_FILE, TABLES_DIR / f"{name}.yaml", OWN_CLAIMS_FILE
 
 
-def check_name(name: str, params: Params, table_file: Path) -> None:
-    """Raise ValueError unless a new experiment, its corpus, data set and table may bear this name."""
+def check_name(name: str, params: Params) -> None:
+    """Raise ValueError unless a new experiment, its corpus and data set may bear this name."""
     if not NAME.fullmatch(name) or YAML(typ="safe", pure=True).load(name) != name:
         raise ValueError(
             f"{name!r} cannot be a name: it begins with a letter, goes on with letters, digits, - and _, has 100 "
@@ -96,8 +95,6 @@ def check_name(name: str, params: Params, table_file: Path) -> None:
     ):
         if name in taken:
             raise ValueError(f"there is {kind} named {name} in params.yaml already; choose another name")
-    if table_file.exists():
-        raise ValueError(f"{table_file} exists already; choose another name")
 
 
 # --- params.yaml ------------------------------------------------------------------------------------------------------
@@ -202,17 +199,19 @@ def place_of(path: Path, root: Path) -> str:
 def without_comments(entry: Any) -> Any:
     """Return a copy of a mapping that ruamel has read for a round trip, in the same style, without its comments.
 
-    They tell of the other experiment: an ASSUME or DEVIATES would stand in reports/deviations.md twice.
+    They tell of the other experiment: an ASSUME or DEVIATES would stand in reports/deviations.md twice. What is merged
+    into it by `<<: *other` stands in the copy itself.
     """
-    entry = copy.deepcopy(entry)
-    waiting = [entry]
-    while waiting:
-        node = waiting.pop()
-        if hasattr(node, "ca"):
-            node.ca.items.clear()
-            node.ca.comment = node.ca.end = None
-        waiting += list(node.values()) if isinstance(node, Mapping) else node if isinstance(node, list) else []
-    return entry
+    if not isinstance(entry, (CommentedMap, CommentedSeq)):
+        return entry
+    found: Any
+    if isinstance(entry, CommentedMap):
+        found = CommentedMap((key, without_comments(value)) for key, value in entry.items())
+    else:
+        found = CommentedSeq(map(without_comments, entry))
+    if entry.fa.flow_style():
+        found.fa.set_flow_style()
+    return found
 
 
 def indented(head: str, entry: Any) -> str:

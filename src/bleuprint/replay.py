@@ -23,6 +23,7 @@ from bleuprint.tracking import (
     runs_here,
     set_tags,
     start_child,
+    stored_id,
 )
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def replay(record: Record, id_file: Path) -> int:
 
 def find_run(client: "MlflowClient", record: Record, id_file: Path) -> str:
     """Return the id of the MLflow run that a record belongs to, made where there is none."""
-    stored = id_file.read_text(encoding="utf-8").strip() if id_file.exists() else None
+    stored = stored_id(id_file)
     if stored is not None and exists(client, stored):
         return stored
     experiment_id, parameters = find_experiment(client), flatten(record.parameters)

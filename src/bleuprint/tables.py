@@ -6,6 +6,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
+from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import MappingNode
 from ruamel.yaml.representer import RoundTripRepresenter
 
@@ -27,7 +28,13 @@ def use(name: str, params_file: Path = PARAMS_FILE, tables: Path = TABLES_DIR) -
         return False
     text = params_file.read_bytes().decode("utf-8")
     changed = replace_blocks(text, active, params_file)
-    assert YAML(typ="safe", pure=True).load(changed) == {**data, **active}, "use changed more than the active table"
+    try:
+        reread = YAML(typ="safe", pure=True).load(changed)
+    except YAMLError as error:  # what follows the active table refers to an anchor in it
+        raise ValueError(
+            f"{params_file}: without {', '.join(ACTIVE_KEYS)} as they are {' '.join(str(error).split())}"
+        ) from None
+    assert reread == {**data, **active}, "use changed more than the active table"
     write_text(params_file.resolve(), changed)
     return True
 

@@ -16,7 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from bleuprint.database import LOCK_SECONDS, SQLITE, check_database, tracking_uri
+from bleuprint.database import LOCK_SECONDS, SQLITE, check_database, shown, tracking_uri
+from bleuprint.files import write_text
 from bleuprint.origin import ROOT_TAG, origin_tags, place, project_root
 
 if TYPE_CHECKING:
@@ -85,11 +86,10 @@ def tracked(
 
     `id_file`, kept with what training resumes from, names the MLflow run that a stopped run goes on with.
     """
-    stored = id_file.read_text(encoding="utf-8").strip() if id_file.exists() else None
+    stored = stored_id(id_file)
     tracker = open_tracker(table, run, stored, settings)
     if tracker.run_id not in (None, stored):
-        id_file.parent.mkdir(parents=True, exist_ok=True)
-        id_file.write_text(f"{tracker.run_id}\n", encoding="utf-8")
+        write_text(id_file, f"{tracker.run_id}\n")
     status: Status = "FAILED"
     try:
         yield partial(log, tracker)
@@ -99,6 +99,11 @@ def tracked(
         raise
     finally:
         close(tracker, status)
+
+
+def stored_id(id_file: Path) -> str | None:
+    """Return the id of the MLflow run that a training goes on with; of a damaged file one that MLflow does not have."""
+    return id_file.read_text(encoding="utf-8", errors="replace").strip() if id_file.exists() else None
 
 
 def open_tracker(table: str, run: str, run_id: str | None, settings: Settings) -> Tracker:
@@ -221,6 +226,7 @@ def connected() -> "Iterator[MlflowClient]":
     logging.getLogger("alembic").setLevel(logging.WARNING)  # 60 lines about migrations of an empty database
     from filelock import FileLock
     from mlflow import MlflowClient  # takes seconds: not under the lock
+    from mlflow.exceptions import MlflowException
 
     logging.getLogger("mlflow").setLevel(logging.CRITICAL)  # its tracebacks: one warning of our own is enough
     root = project_root()
@@ -228,7 +234,10 @@ def connected() -> "Iterator[MlflowClient]":
     (root / "work").mkdir(exist_ok=True)
     with FileLock(root / "work/mlflow.lock", timeout=LOCK_SECONDS):
         check_database(uri)
-        yield MlflowClient(tracking_uri=uri)
+        try:
+            yield MlflowClient(tracking_uri=uri)
+        except MlflowException as error:  # for instance a database that another release of MLflow made
+            raise ConnectionError(f"{shown(uri)} cannot be used: {' '.join(str(error).split())}") from error
 
 
 def find_experiment(client: "MlflowClient") -> str:
@@ -265,7 +274,7 @@ def exists(client: "MlflowClient", run_id: str) -> bool:
     try:
         return client.get_run(run_id).info.lifecycle_stage == "active"
     except MlflowException as error:
-        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+        if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):  # the latter: a file cut off
             return False
         raise
 

@@ -253,8 +253,25 @@ HOSTILE = {
     "a pipe": (entry("training/a.en", type=tarfile.FIFOTYPE), "is no regular file"),
     "a folder": (entry("training/a.en", type=tarfile.DIRTYPE), "is no regular file"),
     "a member twice": (A_EN, r"first is refused: its member training/a\.en is there twice$"),
+    "a sparse file": (
+        entry("training/a.en", "\n", pax_headers={"GNU.sparse.map": "0,1", "GNU.sparse.size": "1000000"}),
+        r"its member training/a\.en is a sparse file",
+    ),
+    "a header that makes no sense": (
+        entry("training/a.cs", "x", pax_headers={"GNU.sparse.map": "a,b", "GNU.sparse.size": "9"}),
+        r"first is a broken or truncated archive: invalid literal",
+    ),
     "a bomb": (entry("training/a.cs", b"\0" * (1 << 27)), r"its [\d,]+ bytes unpack to more than 67,108,864$"),
 }
+
+
+def test_a_size_beyond_all_bounds_ends_at_once(tmp_path: Path) -> None:
+    """Python's tarfile reads on to where such a member would end, in blocks of 10 KiB."""
+    header, _ = entry("training/a.cs")
+    header.size = 1 << 60
+    (tmp_path / "a.tar").write_bytes(header.tobuf(tarfile.GNU_FORMAT))
+    with pytest.raises(ValueError, match=r"a\.tar is refused: its 512 bytes unpack to more than 67,108,864$"):
+        archives.read_archive(tmp_path / "a.tar", "a.tar", {"training/a.en": tmp_path / "out"})
 
 
 @pytest.mark.parametrize("kind", ["sha256", "none"])

@@ -79,6 +79,24 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
     assert names_in(path.parent) == ["file"]
 
 
+def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
+    """As root, `--out /dev/null` would leave a file there."""
+    os.mkfifo(tmp_path / "pipe")
+    for path, what in ((tmp_path / "pipe", "device or a pipe"), (tmp_path, "folder")):
+        with pytest.raises(ValueError, match=f"{path} is no file but a {what}: name another one"):
+            write_atomically(path, lambda partial: partial.write_text("new"))
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_only_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    for name in ("*.partial-1", "a.partial-1", "a.partial-mine"):
+        (tmp_path / name).write_text("x")
+    write_atomically(tmp_path / "*", lambda partial: partial.write_text("new"))
+    assert names_in(tmp_path) == ["*", "a.partial-1", "a.partial-mine"]
+    write_atomically(tmp_path / "a", lambda partial: partial.write_text("new"))
+    assert names_in(tmp_path) == ["*", "a", "a.partial-mine"]
+
+
 def test_a_disk_that_refuses_is_an_error_of_the_file_system(tmp_path: Path) -> None:
     """The command line turns it into one sentence; safetensors and torch raise classes of their own."""
 

@@ -28,6 +28,7 @@ COMMANDS = [
     *STAGES, "check", "doctor", "use", "new-experiment", "readme", "deviations", "verify", "explain", "compare", "card",
     "describe", "cost", "plan", "translate", "export", "track", "unlock", "ui",
 ]  # fmt: skip
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
 HEAVY = {"torch", "mlflow", "spacy", "pydantic", "ruamel", "numpy", "pandas", "altair", "sacrebleu", "rich", "filelock"}
 # Runs the command line, then prints which of the modules named in the first argument it has imported.
 TELL_IMPORTS = """
@@ -276,6 +277,15 @@ def test_a_damaged_mlflow_database_is_named(tmp_path: Path) -> None:
     assert re.fullmatch(r"error: sqlite:///\S+/mlflow\.db cannot be opened: file is not a database\n", done.stderr)
 
 
+def test_a_reader_that_has_enough_is_no_mistake(project: Path) -> None:
+    command = [sys.executable, "-m", "bleuprint", "describe", "toy-1", "--src-vocab", "9", "--tgt-vocab", "9"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, cwd=project, env=ENVIRONMENT, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -331,6 +341,29 @@ def test_two_processes_on_one_run(toy: Path, tmp_path: Path) -> None:
     assert re.fullmatch(
         r"error: another process works in work/train/toy-1-\w+; wait until it ends, or end it\n", second.stderr
     )
+
+
+def test_parameters_that_change_during_a_stage_are_not_taken_for_its_own(
+    toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Edited while `average` works, which is made to do nothing else: the engines would record the new ones."""
+    from typer.testing import CliRunner
+
+    from bleuprint import checkpoint
+    from bleuprint.cli import app
+
+    path = tmp_path / "params.yaml"
+    shutil.copy(toy / "params.yaml", path)
+    monkeypatch.chdir(tmp_path)
+    changed = path.read_text().replace("alpha: 1.0", "alpha: 0.5")
+    monkeypatch.setattr(checkpoint, "average_run", lambda *_: path.write_text(changed))
+    refused = CliRunner().invoke(app, ["average", "toy-1"])
+    assert refused.exit_code == 1
+    assert (
+        "error: parameters of toy-1 changed while average worked; make it again: python -m bleuprint average toy-1\n"
+        in refused.stderr
+    )
+    assert CliRunner().invoke(app, ["average", "toy-1"]).exit_code == 0
 
 
 def test_parameters_that_change_during_a_training_are_not_taken_for_its_own(toy: Path, tmp_path: Path) -> None:

@@ -73,6 +73,24 @@ def test_a_copy_says_what_its_original_says(project: Path, of: str) -> None:
     assert list(load_params(project / PARAMS).runs) == ["mine-1"]
 
 
+def test_what_a_killed_call_left_is_not_in_the_way(project: Path) -> None:
+    """params.yaml is written last: without it there is no experiment yet."""
+    before = (project / PARAMS).read_bytes()
+    add_experiment(wish("mine"), project)
+    whole = state(project)
+    (project / PARAMS).write_bytes(before)
+    add_experiment(wish("mine"), project)
+    assert state(project) == whole
+
+
+def test_what_an_original_merges_stands_in_its_copy(project: Path) -> None:
+    text = (project / PARAMS).read_text().replace("\n  toy:  # small", "\n  toy: &toy  # small")
+    (project / PARAMS).write_text(text.rstrip("\n") + "\n  other:\n    <<: *toy\n    average: {last: 1}\n")
+    params, lines = added(project, wish("mine", "other"))
+    assert params.experiments["mine"] == params.experiments["other"]
+    assert [line for line in lines if "<<" in line or line.startswith("    corpus:")] == ["    corpus: toy-words"]
+
+
 def test_two_additions_stand_one_after_the_other(project: Path) -> None:
     added(project, wish("first", "tiny", "de", "en"))
     params, _ = added(project, wish("second", "first"))

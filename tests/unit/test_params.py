@@ -268,7 +268,21 @@ def test_any_experiment_with_any_seed_is_a_run() -> None:
     assert (run.experiment, run.seed, run.corpus, run.model) == ("tiny-cased", 12, "multi30k-cased-bpe", "transformer")
 
 
-@pytest.mark.parametrize("name", ["tiny", "tiny-", "tiny-01", "tiny-x", "tinny-1", "-1", "tiny-1/../x"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tiny",
+        "tiny-",
+        "tiny-01",
+        "tiny-x",
+        "tinny-1",
+        "-1",
+        "tiny-1/../x",
+        f"tiny-{2**63}",
+        "tiny-٣",
+        "tiny-" + "9" * 5000,
+    ],
+)
 def test_an_unknown_run_lists_runs_and_experiments(name: str) -> None:
     params = load_params(ROOT / FILE)
     with pytest.raises(ValueError, match=f"unknown run {name!r}") as caught:

@@ -156,6 +156,15 @@ def test_an_unknown_table_lists_the_tables(project: Path) -> None:
         use_in(project, "demos")
 
 
+def test_an_anchor_that_would_be_lost_is_named(project: Path) -> None:
+    path = project / "params.yaml"
+    text = path.read_text().replace("seed: 1,", "seed: &one 1,", 1).replace("seed: 12345", "seed: *one", 1)
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"params\.yaml: without table, .* found undefined alias 'one'"):
+        use_in(project, "demo")
+    assert path.read_text() == text
+
+
 def test_a_run_without_experiment_leaves_the_file_alone(project: Path) -> None:
     (project / "tables/odd.yaml").write_text("title: Odd\nruns: [toy-1, toi-2]\n")
     before = (project / "params.yaml").read_bytes()

@@ -2,11 +2,13 @@
 
 import hashlib
 import logging
+import shutil
 import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +18,20 @@ import pytest
 from bleuprint import tracking
 from bleuprint.database import tracking_uri
 from bleuprint.origin import orchestrator, project_root
-from bleuprint.tracking import Data, Settings, Tracker, close, flatten, flush, log, open_tracker, track_scores, tracked
+from bleuprint.tracking import (
+    Data,
+    Settings,
+    Tracker,
+    close,
+    connected,
+    find_experiment,
+    flatten,
+    flush,
+    log,
+    open_tracker,
+    track_scores,
+    tracked,
+)
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -170,7 +185,7 @@ def test_a_killed_run_that_none_resumes_is_marked(root: Path) -> None:
     close(changed, "FINISHED")
 
 
-@pytest.mark.parametrize("gone", ["0" * 32, "deleted"])
+@pytest.mark.parametrize("gone", ["0" * 32, "", "cut off \ufffd", "deleted"])
 def test_an_id_that_mlflow_no_longer_has_starts_a_new_run(root: Path, gone: str) -> None:
     if gone == "deleted":
         old = open_tracker("demo", "g-1", None, NONE)
@@ -181,6 +196,16 @@ def test_an_id_that_mlflow_no_longer_has_starts_a_new_run(root: Path, gone: str)
     assert tracker.client is not None
     assert tracker.run_id != gone
     close(tracker, "FINISHED")
+
+
+def test_a_database_of_another_mlflow_is_named(root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    close(open_tracker("demo", "h-1", None, NONE), "FINISHED")
+    shutil.copy(root / "mlflow.db", tmp_path / "other.db")
+    with closing(sqlite3.connect(tmp_path / "other.db")) as database, database:
+        database.execute("UPDATE alembic_version SET version_num = 'ffffffffffff'")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/other.db")
+    with pytest.raises(ConnectionError, match=r"other\.db cannot be used: Detected out-of-date"), connected() as found:
+        find_experiment(found)
 
 
 def test_another_clone_may_make_the_experiment_first(root: Path) -> None:

@@ -12,6 +12,7 @@ from specs import SPEC
 from test_export import Run, make_run
 
 from bleuprint.checkpoint import save_weights, weights_of
+from bleuprint.commands.translation import check_page
 from bleuprint.params import Decode, LengthPenalty, Machine
 from bleuprint.search import Hypothesis
 from bleuprint.tokenizers import BOS, EOS, PAD, LearnedWords, load_tokenizer
@@ -118,6 +119,14 @@ def test_where_translations_go(tmp_path: Path) -> None:
         outputs_of([first], first, "run-1", "de")
     with pytest.raises(ValueError, match="would be written for two files"):
         outputs_of([first, second], tmp_path / "new", "run-1", "de")
+    with pytest.raises(ValueError, match="is a folder: name the files in it"):
+        outputs_of([tmp_path], None, "run-1", "de")
+
+
+def test_a_page_takes_the_place_of_no_text(tmp_path: Path) -> None:
+    check_page(tmp_path / "page.html", [tmp_path / "a.en", tmp_path / "a.de"])
+    with pytest.raises(ValueError, match=r"a\.en is a text of this command too: name another file for the page"):
+        check_page(tmp_path / "b/../a.en", [tmp_path / "a.en"])
 
 
 def test_a_file_appears_whole_or_not_at_all(copier: Translator, tmp_path: Path) -> None:

@@ -18,8 +18,10 @@ from bleuprint.commands.arguments import (
     TargetLanguage,
     TargetText,
 )
-from bleuprint.console import plain_errors, start_log, wrote
-from bleuprint.runs import CORPORA, RAW, RUNS, WORK
+from bleuprint.console import LOCKS, plain_errors, start_log, wrote
+from bleuprint.runs import CORPORA, RAW, RUNS
+
+PARAMS_LOCK = (LOCKS / "params", "another command changes params.yaml")  # each would write back what the other changed
 
 
 def use(table: TableName) -> None:
@@ -30,9 +32,12 @@ def use(table: TableName) -> None:
     Example: python -m bleuprint use demo
     """
     with plain_errors("starts again"):
+        from bleuprint.files import locked
         from bleuprint.tables import use
 
-        typer.echo(f"params.yaml: {table} is the active table" + ("" if use(table) else ", as before"))
+        with locked(*PARAMS_LOCK):
+            changed = use(table)
+        typer.echo(f"params.yaml: {table} is the active table" + ("" if changed else ", as before"))
 
 
 def check() -> None:
@@ -69,13 +74,13 @@ def new_experiment(
     Of your own: python -m bleuprint new-experiment mine --from tiny --src en --tgt nl --src-text my.en --tgt-text my.nl
     """
     with plain_errors("starts again"):
-        from bleuprint.files import held
+        from bleuprint.files import locked
         from bleuprint.new_experiment import Wish, add_experiment
 
         if (src_text is None) != (tgt_text is None) or (src_text and not (src and tgt)):
             raise ValueError("--src-text and --tgt-text go together, with --src and --tgt: their languages")
         texts = (src_text, tgt_text) if src_text and tgt_text else None
-        with held(WORK / "new-experiment"):
+        with locked(*PARAMS_LOCK):
             files = add_experiment(Wish(name, of, src, tgt, data, texts))
         for path in files:
             wrote(path)

@@ -170,5 +170,5 @@ def card(run: RunName, out: CardFile = None) -> None:
         if out is None:
             typer.echo(render_card(subject), nl=False)
             return
-        write_text(out, render_card(subject))
+        write_text(out.resolve(), render_card(subject))  # a link stays one
         wrote(out)

@@ -5,6 +5,7 @@ What a stage needs is imported inside its command: `--help` answers at once, sco
 
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from bleuprint.commands.arguments import CorpusName, DatasetName, RunName
 from bleuprint.console import only_errors, plain_errors, start_alone, start_log, wrote
@@ -23,6 +24,34 @@ from bleuprint.runs import (
     settings_of,
 )
 
+if TYPE_CHECKING:
+    from bleuprint.graph import Params
+
+
+def parts_of_run(params: "Params", run: str) -> tuple[Any, ...]:
+    """Return all of params.yaml that decides what the stages of a run write."""
+    spec = params.run_named(run)
+    corpus = params.corpora[spec.corpus]
+    return (
+        spec,
+        params.recipes[spec.experiment],
+        corpus,
+        params.datasets[corpus.dataset],
+        params.machine,
+        params.scoring,
+    )
+
+
+def check_unchanged(stage: str, name: str, before: Any, now: Any) -> None:
+    """Raise ValueError where parameters were edited while a stage worked.
+
+    Both engines read them at the end again, and would take what was made by the old ones for the new ones'.
+    """
+    if before != now:
+        raise ValueError(
+            f"parameters of {name} changed while {stage} worked; make it again: python -m bleuprint {stage} {name}"
+        )
+
 
 def download(dataset: DatasetName) -> None:
     """Fetch and verify a data set, or generate the toy one.
@@ -39,6 +68,7 @@ def download(dataset: DatasetName) -> None:
         start_alone("download", dataset)
         out = RAW / dataset
         make_dataset(params.datasets[dataset], out, DOWNLOADS / dataset, CHECKSUMS / f"{dataset}.yaml")
+        check_unchanged("download", dataset, params.datasets[dataset], load_params().datasets.get(dataset))
         wrote(out)
 
 
@@ -63,6 +93,13 @@ def tokenize(corpus: CorpusName) -> None:
         inspect_text(spec, splits, RAW / spec.dataset)
         build_corpus(spec, splits, RAW / spec.dataset, CORPORA / corpus)
         inspect_ids(CORPORA / corpus, splits)
+        now = load_params()
+        check_unchanged(
+            "tokenize",
+            corpus,
+            (spec, params.datasets[spec.dataset]),
+            (now.corpora.get(corpus), now.datasets.get(spec.dataset)),
+        )
         wrote(CORPORA / corpus)
 
 
@@ -138,6 +175,7 @@ def average(run: RunName) -> None:
 
         out = RUNS / run / "average/weights.safetensors"
         average_run(RUNS / spec.trained / "train/weights", params.recipes[spec.experiment].average.last, out)
+        check_unchanged("average", run, parts_of_run(params, run), parts_of_run(load_params(), run))
         wrote(out)
 
 
@@ -175,6 +213,7 @@ def decode(run: RunName) -> None:
             params.machine,
             RUNS / run / "decode",
         )
+        check_unchanged("decode", run, parts_of_run(params, run), parts_of_run(load_params(), run))
         wrote(RUNS / run / "decode")
 
 
@@ -204,6 +243,7 @@ def attend(run: RunName) -> None:
             params.machine,
             RESULTS / f"{run}.attention.json",
         )
+        check_unchanged("attend", run, parts_of_run(params, run), parts_of_run(load_params(), run))
         wrote(RESULTS / f"{run}.attention.json")
 
 
@@ -247,6 +287,7 @@ def score(run: RunName) -> None:
             provenance_out=RESULTS / f"{run}.provenance.json",
         )
         keep_texts(decoded, trained / "history.csv", CORPORA / spec.corpus, splits, RESULTS / run)
+        check_unchanged("score", run, parts_of_run(params, run), parts_of_run(load_params(), run))
         wrote(out)
         track_scores(
             params.table,

@@ -1,7 +1,6 @@
 """The command that translates what a user has."""
 
 import logging
-import os
 import sys
 from collections.abc import Callable, Iterable
 from io import BytesIO
@@ -71,8 +70,10 @@ def translate(
 
         translator, target = open_translator(run, nbest, beam, engine)
         form = Form(nbest, scores)
+        outputs = outputs_of(files or [], out, run, target)
         stdin: BinaryIO = sys.stdin.buffer
         if attention:
+            check_page(attention, [*(files or []), *outputs])
             stdin = BytesIO(files[0].read_bytes() if files else stdin.read())
             draw_attention(run, stdin, str(files[0]) if files else "stdin", beam, attention)
             stdin.seek(0)
@@ -80,7 +81,7 @@ def translate(
             warm_up(translator)
             converse(translator, form, input_with_history(), sys.stdout)
         elif files:
-            for path, output in zip(files, outputs_of(files, out, run, target), strict=True):
+            for path, output in zip(files, outputs, strict=True):
                 translate_file(translator, path, output, form)
                 wrote(output)
         elif out:
@@ -134,6 +135,12 @@ def open_translator(
     return Translator(run, tokenizer, found, most_tokens_of(recipe.model.max_positions, decode)), corpus.target
 
 
+def check_page(page: Path, texts: Iterable[Path]) -> None:
+    """Raise ValueError where a page would take the place of a text that is read or written."""
+    if page.resolve() in {text.resolve() for text in texts}:
+        raise ValueError(f"--attention {page} is a text of this command too: name another file for the page")
+
+
 def draw_attention(run: str, text: BinaryIO, label: str, beam: int | None, out: Path) -> None:
     """Write the page of attention maps of a text's first sentences; ValueError as write_attention_page."""
     from bleuprint.decoding import load_model
@@ -171,11 +178,7 @@ def ask_on_stderr(question: str) -> str:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines as UTF-8, whatever the terminal's locale; end quietly where the reader has enough (`| head`)."""
-    try:
-        for line in lines:
-            sys.stdout.buffer.write(f"{line}\n".encode())
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would complain at its end
-        raise typer.Exit(141) from None  # as a process that SIGPIPE ended
+    """Print lines as UTF-8, whatever the terminal's locale."""
+    for line in lines:
+        sys.stdout.buffer.write(f"{line}\n".encode())
+    sys.stdout.buffer.flush()

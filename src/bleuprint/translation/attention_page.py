@@ -60,4 +60,4 @@ def write_attention_page(
     params = spec_of(model)
     maps = [{"run": run, "layers": params.n_layers, "heads": params.n_heads, "sentences": found}]
     page = environment().from_string(PAGE).render(run=run, maps=maps, no_maps=[], where="the sentences that were given")
-    write_text(out, page)
+    write_text(out.resolve(), page)  # a link stays one

@@ -159,8 +159,12 @@ def read_sentences(file: BinaryIO, label: str) -> Iterator[str]:
 def outputs_of(files: Sequence[Path], out: Path | None, run: str, target: str) -> list[Path]:
     """Return where the translation of each file goes: beside it as FILE.RUN.LANGUAGE, so that no reference is lost.
 
-    `out` is a file for one file, else a folder. ValueError where an output is an input or stands for two of them.
+    `out` is a file for one file, else a folder. ValueError where an input is a folder, or an output is an input or
+    stands for two of them.
     """
+    for path in files:
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder: name the files in it")
     names = [f"{path.name}.{run}.{target}" for path in files]
     if out is None:
         outputs = [path.with_name(name) for path, name in zip(files, names, strict=True)]
@@ -183,7 +187,7 @@ def translate_file(translator: Translator, path: Path, out: Path, form: Form) ->
         with path.open("rb") as source, partial.open("w", encoding="utf-8", newline="\n") as target:
             target.writelines(f"{line}\n" for line in translate_stream(translator, source, str(path), form))
 
-    write_atomically(out, write)
+    write_atomically(out.resolve(), write)  # a link stays one
 
 
 def converse(translator: Translator, form: Form, ask: Callable[[str], str], out: TextIO) -> None:
