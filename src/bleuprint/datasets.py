@@ -9,13 +9,24 @@ from bleuprint.strict import Count, Md5, MirrorUrl, Name, RelativePath, Seed, Sh
 
 
 class Splits(Strict):
+    """Names of files. A split can be validation and test: a search over settings is scored on validation alone."""
+
     train: Name
     validation: Name
     tests: Annotated[tuple[Name, ...], Field(min_length=1)]
 
     @property
     def all(self) -> tuple[str, ...]:
-        return (self.train, self.validation, *self.tests)
+        """Every split once, train first."""
+        return tuple(dict.fromkeys((self.train, self.validation, *self.tests)))
+
+    @model_validator(mode="after")
+    def check_apart(self) -> "Splits":
+        if self.train in (self.validation, *self.tests):
+            raise ValueError(f"split {self.train!r} is trained on, so it can be neither validation nor test")
+        if len(set(self.tests)) < len(self.tests):
+            raise ValueError(f"a test split is named twice: {', '.join(self.tests)}")
+        return self
 
 
 class MirroredFile(Strict):

@@ -183,7 +183,7 @@ MY_TEXTS = (Path("texts/my.en"), Path("texts/my.nl"))
         (wish("mine", "tinny"), r"--from: unknown experiment 'tinny' \(did you mean tiny\?\)"),
         (
             wish("mine", target="it"),
-            r"no data set has both en and it in every split \(multi30k: de en; multi30k-fr: en",
+            r"no data set has both en and it in every split \(multi30k: de en; multi30k-val: de en; multi30k-fr: en",
         ),
         (wish("mine", target="fr", data="multi30k"), "multi30k has not both en and fr"),
         (wish("mine", data="multi31k"), r"--data: unknown data set 'multi31k' \(did you mean multi30k"),
@@ -208,7 +208,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(
 
 def test_several_data_sets_that_fit_are_a_question(project: Path) -> None:
     added(project, wish("french", "tiny", target="fr"))
-    with pytest.raises(ValueError, match="de and en are in multi30k, wmt14, toy; choose one by --data"):
+    with pytest.raises(ValueError, match="de and en are in multi30k, multi30k-val, wmt14, toy; choose one by --data"):
         add_experiment(wish("german", "french", "de", "en"), project)
 
 

@@ -98,6 +98,16 @@ MISTAKES: list[tuple[str, Any, str]] = [
         [],
         "datasets.multi30k.splits.tests is []: the list should have at least 1 item",
     ),
+    (
+        "datasets/multi30k/splits/validation",
+        "train",
+        "datasets.multi30k.splits: split 'train' is trained on, so it can be neither validation nor test",
+    ),
+    (
+        "datasets/multi30k/splits/tests",
+        ["val", "val"],
+        "datasets.multi30k.splits: a test split is named twice: val, val",
+    ),
     ("datasets/toy/pairs", {"train": 1}, "datasets.toy: pairs must name exactly the splits train, val, test"),
     (
         "corpora/toy-words/dataset",

@@ -267,6 +267,12 @@ def test_stored_ids_are_those_of_each_line_alone_with_marks(
     assert stored_ids(tmp_path / "out", "test.target") == [[BOS, *tokenizer.encode_target(x), EOS] for x in GERMAN]
 
 
+def test_a_split_that_is_validation_and_test_is_stored_once(raw: Path, tmp_path: Path) -> None:
+    splits = Splits(train="train", validation="val", tests=("val",))
+    build_corpus(make_corpus(WORDS), splits, raw, tmp_path / "out")
+    assert len(stored_ids(tmp_path / "out", "val.source")) == len(stored_ids(tmp_path / "out", "val.target")) == 3
+
+
 def test_pairs_with_an_empty_side_are_dropped_but_for_tests(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     english, german = ["", *ENGLISH, "lost", "lost"], ["verloren", *GERMAN, " \t ", ""]
     raw = write_raw(tmp_path / "raw", train=(english, german), test=(["", "A dog."], ["Ein Hund.", ""]))
