@@ -35,10 +35,13 @@ class Rule(NamedTuple):
 AS_THEY_ARE = [
     Rule(r"bleuprint( \w+)? --help", r"python -m \g<0>"),  # where it is installed: tests/system/test_wheel.py
     Rule(r"python -m bleuprint (use|cost|describe|card) .*"),
-    Rule(r"python -m bleuprint deviations"),
+    Rule(r"python -m bleuprint (deviations|doctor|unlock|verify)"),
+    Rule(r"python -m bleuprint (explain [a-z].*|export .*)"),
     Rule(r"python -m bleuprint new-experiment \S+ --from toy"),
     Rule(r"(python -m bleuprint new-experiment \S+) --from toy( --src .*)", r"\1 --from tiny\2"),  # toy has no French
     Rule(r"echo .* \| python -m bleuprint translate toy-1"),
+    Rule(r"python -m bleuprint translate toy-1 .*\.en( --out out/)?"),
+    Rule(r"python -m bleuprint translate toy-1 --interactive", r"\g<0> </dev/null"),
     Rule(r"dvc (status|pull|push|params diff|metrics show|plots show|remote add .*|exp show.*)"),
     Rule(r"dvc repro --pull .*"),  # all is there
     Rule(r"snakemake (-n|--cores 2 results/.*|--report report.html|--touch --forceall --quiet all)"),
@@ -56,7 +59,7 @@ AS_A_PLAN = [
     Rule(r"dvc exp run -S .*", r"\g<0> --queue"),
     Rule(r"snakemake --profile \S+( -n)?", r"\g<0> -n"),
     Rule(r"snakemake --cores 2 --config .*", r"\g<0> -n"),
-    Rule(r"python -m bleuprint (plan|export|verify|compare|explain|translate|doctor|unlock)( .+)?", r"\g<0> --help"),
+    Rule(r"python -m bleuprint (plan (full|wmt14)|verify forensics|explain \d.*|compare .+)", r"\g<0> --help"),
     Rule(r"torchrun --nproc-per-node 4 (.*)", r"torchrun --nproc-per-node 1 \1 --help"),
     Rule(r"bleuprint --install-completion", r"python -m \g<0> --help"),  # it would write into the user's home
     Rule(r"\w+=\S+ mlflow server .*", r"\g<0> --help"),
@@ -96,6 +99,8 @@ def project(by_snakemake: Path, tmp_path: Path) -> Path:
     (root / "texts").mkdir()
     for language in ("en", "nl"):
         (root / f"texts/my.{language}").write_text("".join(f"sentence {number} .\n" for number in range(100)))
+    for name in ("news", "a", "b"):
+        shutil.copy(root / "data/raw/toy/test.en", root / f"{name}.en")
     (root / ".venv").symlink_to(sys.prefix)
     commit(root)
     return root
