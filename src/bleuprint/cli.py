@@ -1,5 +1,7 @@
 """`python -m bleuprint COMMAND`: the command line, in the order in which `--help` lists it."""
 
+import sys
+
 import typer
 
 from bleuprint.commands import estimates, project, records, results, stages, translation
@@ -44,7 +46,12 @@ app = typer.Typer(
 for command in COMMANDS:
     app.command()(command)
 
+COMPLETION = {"--install-completion", "--show-completion"}
+
 
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line.
+
+    A shell completes one word, `bleuprint`: of `python -m bleuprint` its script would take `python` and `-m`.
+    """
+    app(prog_name="bleuprint" if COMPLETION & set(sys.argv[1:]) else None)

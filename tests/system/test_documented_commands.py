@@ -42,7 +42,7 @@ AS_THEY_ARE = [
     Rule(r"echo .* \| python -m bleuprint translate toy-1"),
     Rule(r"python -m bleuprint translate toy-1 .*\.en( --out out/)?"),
     Rule(r"python -m bleuprint translate toy-1 --interactive", r"\g<0> </dev/null"),
-    Rule(r"dvc (status|pull|push|params diff|metrics show|plots show|remote add .*|exp show.*)"),
+    Rule(r"dvc (status|pull|push|params diff|metrics show|plots show|remote add .*|exp (show|diff).*)"),
     Rule(r"dvc repro --pull .*"),  # all is there
     Rule(r"snakemake (-n|--cores 2 results/.*|--report report.html|--touch --forceall --quiet all)"),
     Rule(r"sacrebleu .*"),

@@ -58,3 +58,9 @@ def test_the_script_for_bash_asks_in_that_way() -> None:
     shown = start(ROOT, "-c", code).stdout
     assert re.search(r"_BLEUPRINT_COMPLETE=complete_bash", shown)
     assert "complete -o default -F _bleuprint_completion bleuprint" in shown
+
+
+def test_python_dash_m_gives_the_script_of_the_command_alone() -> None:
+    """Its own would take over what TAB does after `python`, and fail at it."""
+    shown = start(ROOT, "-m", "bleuprint", "--show-completion", "bash").stdout
+    assert shown.splitlines()[-1] == "complete -o default -F _bleuprint_completion bleuprint"

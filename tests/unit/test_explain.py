@@ -94,6 +94,11 @@ def test_an_unknown_claim_is_answered_with_all_of_them() -> None:
     )
 
 
+def test_a_number_of_no_row_is_told_from_an_unknown_id() -> None:
+    with pytest.raises(ValueError, match=r"no row of the active table claims or measured 1,234\.5; .*: readme-"):
+        find_claim("1,234.5", [])
+
+
 def test_a_number_of_several_rows_is_answered_with_their_ids() -> None:
     runs = {run: load_params().run_named(run) for run in load_table("default").runs}
     judged = judgements_of([all_claims()["readme-my-implementation"]], "default", runs, SOURCES)

@@ -112,13 +112,14 @@ def test_where_translations_go(tmp_path: Path) -> None:
     assert outputs_of([first, second], None, "run-1", "de") == [
         tmp_path / "a.en.run-1.de", tmp_path / "b/a.en.run-1.de"
     ]  # fmt: skip
-    assert outputs_of([first], tmp_path / "new", "run-1", "de") == [tmp_path / "new"]
-    assert outputs_of([first], tmp_path, "run-1", "de") == [tmp_path / "a.en.run-1.de"]
-    assert outputs_of([first, tmp_path / "c"], tmp_path / "new", "run-1", "de")[1] == tmp_path / "new/c.run-1.de"
+    assert outputs_of([first], f"{tmp_path}/new", "run-1", "de") == [tmp_path / "new"]
+    assert outputs_of([first], f"{tmp_path}/new/", "run-1", "de") == [tmp_path / "new/a.en.run-1.de"]
+    assert outputs_of([first], str(tmp_path), "run-1", "de") == [tmp_path / "a.en.run-1.de"]
+    assert outputs_of([first, tmp_path / "c"], f"{tmp_path}/new", "run-1", "de")[1] == tmp_path / "new/c.run-1.de"
     with pytest.raises(ValueError, match="is what is to be translated"):
-        outputs_of([first], first, "run-1", "de")
+        outputs_of([first], str(first), "run-1", "de")
     with pytest.raises(ValueError, match="would be written for two files"):
-        outputs_of([first, second], tmp_path / "new", "run-1", "de")
+        outputs_of([first, second], f"{tmp_path}/new", "run-1", "de")
     with pytest.raises(ValueError, match="is a folder: name the files in it"):
         outputs_of([tmp_path], None, "run-1", "de")
 

@@ -76,7 +76,10 @@ TargetText = Annotated[
     Path | None, typer.Option("--tgt-text", metavar="FILE", help="Their translations into --tgt, line by line.")
 ]
 TextFiles = Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="Text, one sentence a line; else stdin.")]
-OutPath = Annotated[Path | None, typer.Option("--out", metavar="PATH", help="A file for one FILE, a folder for more.")]
+OutPath = Annotated[
+    str | None,
+    typer.Option("--out", metavar="PATH", help="A file for one FILE; a folder for more, or with a / at its end."),
+]
 Interactive = Annotated[bool, typer.Option("--interactive", help="Answer line after line, until Ctrl-D.")]
 NBest = Annotated[int, typer.Option("--nbest", min=1, max=100, help="Translations of each sentence, best first.")]
 BeamSize = Annotated[int | None, typer.Option("--beam", min=1, max=100, help="Of the search; else the experiment's.")]

@@ -94,6 +94,9 @@ def find_claim(asked: str, judgements: Sequence[Judgement | CurveJudgement]) -> 
     found = [one.claim.id for one in judgements if plain(asked) in shown_numbers(one)]
     if len(found) > 1:
         raise ValueError(f"{asked} stands in several rows; name the claim by its id: {', '.join(found)}")
+    if not found and plain(asked).replace(".", "", 1).isdigit():
+        ids = ", ".join(all_claims())
+        raise ValueError(f"no row of the active table claims or measured {asked}; name the claim by its id: {ids}")
     if not found:
         choose("claim", asked, all_claims())
     return found[0]

@@ -156,11 +156,11 @@ def read_sentences(file: BinaryIO, label: str) -> Iterator[str]:
 # --- files and terminals ----------------------------------------------------------------------------------------------
 
 
-def outputs_of(files: Sequence[Path], out: Path | None, run: str, target: str) -> list[Path]:
+def outputs_of(files: Sequence[Path], out: str | None, run: str, target: str) -> list[Path]:
     """Return where the translation of each file goes: beside it as FILE.RUN.LANGUAGE, so that no reference is lost.
 
-    `out` is a file for one file, else a folder. ValueError where an input is a folder, or an output is an input or
-    stands for two of them.
+    `out` is a file for one file, unless a folder is there or it ends with a slash; else a folder. ValueError where an
+    input is a folder, or an output is an input or stands for two of them.
     """
     for path in files:
         if path.is_dir():
@@ -168,10 +168,10 @@ def outputs_of(files: Sequence[Path], out: Path | None, run: str, target: str) -
     names = [f"{path.name}.{run}.{target}" for path in files]
     if out is None:
         outputs = [path.with_name(name) for path, name in zip(files, names, strict=True)]
-    elif len(files) == 1 and not out.is_dir():
-        outputs = [out]
+    elif len(files) == 1 and not out.endswith("/") and not Path(out).is_dir():
+        outputs = [Path(out)]
     else:
-        outputs = [out / name for name in names]
+        outputs = [Path(out, name) for name in names]
     for path, output in zip(files, outputs, strict=True):
         if output.resolve() in {file.resolve() for file in files}:
             raise ValueError(f"{output} is what is to be translated: name another file by --out")
