@@ -96,21 +96,52 @@ def write_report(
     check_evidence(evidence, table, claims)
     found = [read_result_of(run, settings, results[run]) for run, settings in runs.items()]
     refuse_mixtures(found)
-    epochs = {result.run: read_history_of(result, histories[result.run]) for result in found}
-    judgements = [judge_claim(claim, table, found, epochs, curves_dir) for claim in claims]
-    compared = [compare(comparison, found, decoded, scoring) for comparison in comparisons]
-    figures = draw(found, judgements, epochs, compared)
+    reported = put_together(
+        table,
+        title,
+        found,
+        {result.run: read_history_of(result, histories[result.run]) for result in found},
+        comparisons,
+        scoring,
+        provenances=provenances,
+        decoded=decoded,
+        claims=claims,
+        evidence=evidence,
+        plans=load_plans(plans_file),
+        curves_dir=curves_dir,
+    )
     for name in FIGURES:
-        if name in figures:
-            write_text(out / "figures" / name, render_svg(figures[name]))
+        if name in reported.figures:
+            write_text(out / "figures" / name, render_svg(reported.figures[name]))
         else:
             (out / "figures" / name).unlink(missing_ok=True)  # of an earlier report
-    trainings = {run: read_provenance(provenances[run]).training for run in runs} if compared else {}
+    write_text(out / "results.md", render_report(reported))
+    return reported
+
+
+def put_together(
+    table: str,
+    title: str,
+    results: Sequence[Result],
+    histories: Histories,
+    comparisons: Sequence[Comparison],
+    scoring: Scoring,
+    *,
+    provenances: Mapping[str, Path],
+    decoded: Mapping[str, Path],
+    claims: Sequence[AnyClaim],
+    evidence: Evidence,
+    plans: Mapping[str, SavedPlan],
+    curves_dir: Path,
+) -> Reported:
+    """Return what a report is made of: verdicts, comparisons and figures, from results and the files named for them."""
+    judgements = [judge_claim(claim, table, results, histories, curves_dir) for claim in claims]
+    compared = [compare(comparison, results, decoded, scoring) for comparison in comparisons]
+    trainings = {run: read_provenance(path).training for run, path in provenances.items()} if compared else {}
     seconds = {run: training.seconds if training else None for run, training in trainings.items()}
     versus = render_comparisons(compared, seconds, scoring.bootstrap_resamples) if compared else None
-    plans = load_plans(plans_file)
-    write_text(out / "results.md", render_report(title, found, judgements, plans, versus, evidence, tuple(figures)))
-    return Reported(title, tuple(found), tuple(judgements), plans, versus, evidence, figures)
+    figures = draw(results, judgements, histories, compared)
+    return Reported(title, tuple(results), tuple(judgements), plans, versus, evidence, figures)
 
 
 def judge_claim(
@@ -186,25 +217,18 @@ def draw(
     }
 
 
-def render_report(
-    title: str,
-    results: Sequence[Result],
-    judgements: Sequence[Judgement | CurveJudgement],
-    plans: Mapping[str, SavedPlan],
-    comparisons: str | None,
-    evidence: Evidence,
-    figures: Sequence[str],
-) -> str:
+def render_report(reported: Reported) -> str:
     """Return results.md: claims beside measurements, runs, comparisons, evidence, curves, what the columns mean."""
+    results, judgements, comparisons = reported.results, reported.judgements, reported.comparisons
     single = render_single_runs(results)
-    known = render_evidence(evidence, judgements)
+    known = render_evidence(reported.evidence, judgements)
     curves = [judgement for judgement in judgements if isinstance(judgement, CurveJudgement)]
     parts = [
-        f"# {escape(title)}",
+        f"# {escape(reported.title)}",
         "Written by `python -m bleuprint report`; do not edit.",
         "## Results",
         BEGIN,
-        render_claims(judgements, plans),
+        render_claims(judgements, reported.plans),
         render_runs(results),
         END,
         *(("## Comparisons", comparisons) if comparisons else ()),
@@ -217,7 +241,7 @@ def render_report(
         "## Metrics",
         render_metrics(results),
         "## Figures",
-        *(f"![{caption}](figures/{name})" for name, caption in FIGURES.items() if name in figures),
+        *(f"![{caption}](figures/{name})" for name, caption in FIGURES.items() if name in reported.figures),
         "## Deviations",
         "Where a source is silent and where we depart from it: [every ASSUME and DEVIATES](../deviations.md).",
     ]

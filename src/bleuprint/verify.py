@@ -2,10 +2,11 @@
 
 Of each run of a table: the texts in results/{run} are scored beside references made from the data set, and every score,
 bound, signature, loss and count of updates is compared with results/{run}.json. From what was found, claims are judged
-and the tables of reports/{table}/results.md written again, and compared cell by cell; README.md's are compared with
-those of reports/default. Nothing is trained, and neither torch nor DVC is needed.
+and reports/{table}/results.md is written again, and compared line by line, its tables cell by cell; README.md's are
+compared with those of reports/default. Nothing is trained, and neither torch nor DVC is needed.
 
-Parameters, tokens and FLOPs of a run are taken from its result: a training counted them.
+Parameters, tokens and FLOPs of a run, and the hashes of its code, are taken from its result: a training counted them.
+Of its history, the last and the best epoch count for the result, and those that a published curve has for the report.
 """
 
 import re
@@ -18,16 +19,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bleuprint.estimates.plans import load_plans
-from bleuprint.graph import Params, Run
+from bleuprint.graph import Params, Run, load_table
 from bleuprint.hypotheses import HISTORY, rebuild_decoded
 from bleuprint.inputs import Places, find_corpus, find_raw
 from bleuprint.provenance import hash_files
-from bleuprint.report import judge_claim, read_result_of, readme_block, split_block
-from bleuprint.reporting.run_tables import render_runs
-from bleuprint.reporting.sections import render_claims
+from bleuprint.report import put_together, read_result_of, readme_block, render_report, split_block
 from bleuprint.scoring import Result, score_forced, score_test_set
 from bleuprint.segmentation import usable_cores
 from bleuprint.verdicts.curves import Epoch, finite_epochs, read_history
+from bleuprint.verdicts.evidence import load_evidence
 from bleuprint.verdicts.published import load_claims
 
 README_TABLE = "default"  # its report stands in README.md
@@ -81,7 +81,7 @@ def verify_table(
     if len(found) < len(runs):
         yield Checked(report, 0, (f"{report} was not compared: not all of its runs could be scored",))
     else:
-        yield check_report(report, table, found, curves_dir, plans_file)
+        yield check_report(report, table, found, params, places, curves_dir, plans_file)
     if table == README_TABLE:
         yield check_readme(places.readme, report.parent)
 
@@ -173,17 +173,32 @@ def show(values: Mapping[str, Any], key: str) -> str:
 # --- the tables in Markdown -------------------------------------------------------------------------------------------
 
 
-def check_report(path: Path, table: str, found: Sequence[Found], curves_dir: Path, plans_file: Path) -> Checked:
-    """Return the tables of results.md compared with those that follow from what was found."""
+def check_report(
+    path: Path, table: str, found: Sequence[Found], params: Params, places: Places, curves_dir: Path, plans_file: Path
+) -> Checked:
+    """Return results.md compared with what follows from what was found."""
     results = [one.result for one in found]
     histories = {one.result.run: one.history for one in found}
     try:
-        before, block, _ = split_block(read_text(path), path)
-        judged = [judge_claim(claim, table, results, histories, curves_dir) for claim in load_claims(table)]
+        written = read_text(path)
+        settings = load_table(table)
+        reported = put_together(
+            table,
+            settings.title,
+            results,
+            histories,
+            settings.comparisons,
+            params.scoring,
+            provenances={run: places.results / f"{run}.provenance.json" for run in histories},
+            decoded={run: places.work / "decode" / run for run in histories},
+            claims=load_claims(table),
+            evidence=load_evidence(table),
+            plans=load_plans(plans_file),
+            curves_dir=curves_dir,
+        )
     except ValueError as error:
         return Checked(path, 0, (str(error),))
-    expected = "\n\n".join((render_claims(judged, load_plans(plans_file)), render_runs(results)))
-    return compare_lines(path, before.count("\n"), block, f"\n\n{expected}\n\n", "counted again")
+    return compare_lines(path, 0, written, render_report(reported), "counted again")
 
 
 def check_readme(readme: Path, report_dir: Path) -> Checked:
