@@ -53,3 +53,11 @@ def test_only_an_audit_without_network_is_skipped(tmp_path: Path, said: str, sta
     command.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 1\n")
     command.chmod(0o755)
     assert audit(str(command), "a.txt") == status
+
+
+def test_dvc_reads_yaml_by_the_c_library() -> None:
+    """It reads params.yaml once for each stage of the active table."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.cyaml import CParser
+
+    assert YAML(typ="safe").Parser is CParser
