@@ -15,12 +15,18 @@ from bleuprint.estimates.cost import read_provenance
 from bleuprint.estimates.plans import PLANS_FILE, SavedPlan, load_plans
 from bleuprint.files import write_text
 from bleuprint.graph import TABLES_DIR, Comparison, Run
-from bleuprint.params import Scoring, Splits
+from bleuprint.params import Corpus, Scoring, Splits
 from bleuprint.reporting.figures import bleu_chart, curve_chart, difference_chart, loss_chart, loss_rows, render_svg
 from bleuprint.reporting.forensics import render_curves, render_evidence
 from bleuprint.reporting.markdown import escape
 from bleuprint.reporting.run_tables import render_comparisons, render_runs, render_single_runs
-from bleuprint.reporting.sections import render_claims, render_metrics, render_trainings, render_verdicts
+from bleuprint.reporting.sections import (
+    render_claim_notes,
+    render_claims,
+    render_metrics,
+    render_trainings,
+    render_verdicts,
+)
 from bleuprint.scoring import Result, read_result
 from bleuprint.verdicts.claims import CurveJudgement, Histories, Judgement, judge, judge_count, judge_curve
 from bleuprint.verdicts.comparisons import Compared, compare
@@ -49,9 +55,13 @@ FIGURES = {
 
 
 class Reported(NamedTuple):
-    """What results.md was made of, and the page is made of too; `figures` by their files' names."""
+    """What results.md was made of, and the page is made of too.
+
+    `directions`: of each corpus, e.g. "en → de"; `figures`: by their files' names.
+    """
 
     title: str
+    directions: Mapping[str, str]
     results: tuple[Result, ...]
     judgements: tuple[Judgement | CurveJudgement, ...]
     plans: Mapping[str, SavedPlan]
@@ -70,6 +80,7 @@ def write_report(
     comparisons: Sequence[Comparison],
     scoring: Scoring,
     *,
+    corpora: Mapping[str, Corpus],
     splits: Mapping[str, Splits],
     results: Mapping[str, Path],
     provenances: Mapping[str, Path],
@@ -103,6 +114,7 @@ def write_report(
         {result.run: read_history_of(result, histories[result.run]) for result in found},
         comparisons,
         scoring,
+        corpora=corpora,
         provenances=provenances,
         decoded=decoded,
         claims=claims,
@@ -127,6 +139,7 @@ def put_together(
     comparisons: Sequence[Comparison],
     scoring: Scoring,
     *,
+    corpora: Mapping[str, Corpus],
     provenances: Mapping[str, Path],
     decoded: Mapping[str, Path],
     claims: Sequence[AnyClaim],
@@ -141,7 +154,8 @@ def put_together(
     seconds = {run: training.seconds if training else None for run, training in trainings.items()}
     versus = render_comparisons(compared, seconds, scoring.bootstrap_resamples) if compared else None
     figures = draw(results, judgements, histories, compared)
-    return Reported(title, tuple(results), tuple(judgements), plans, versus, evidence, figures)
+    directions = {name: f"{corpus.source} → {corpus.target}" for name, corpus in corpora.items()}
+    return Reported(title, directions, tuple(results), tuple(judgements), plans, versus, evidence, figures)
 
 
 def judge_claim(
@@ -220,7 +234,7 @@ def draw(
 def render_report(reported: Reported) -> str:
     """Return results.md: claims beside measurements, runs, comparisons, evidence, curves, what the columns mean."""
     results, judgements, comparisons = reported.results, reported.judgements, reported.comparisons
-    single = render_single_runs(results)
+    single = render_single_runs(results, reported.directions)
     known = render_evidence(reported.evidence, judgements)
     curves = [judgement for judgement in judgements if isinstance(judgement, CurveJudgement)]
     parts = [
@@ -228,9 +242,11 @@ def render_report(reported: Reported) -> str:
         "Written by `python -m bleuprint report`; do not edit.",
         "## Results",
         BEGIN,
-        render_claims(judgements, reported.plans),
-        render_runs(results),
+        render_claims(judgements),
         END,
+        *(("## Claims", render_claim_notes(judgements, reported.plans)) if judgements else ()),
+        "## Scores",
+        render_runs(results, reported.directions),
         *(("## Comparisons", comparisons) if comparisons else ()),
         *(("## Single runs", single) if single else ()),
         *(("## Verdicts", render_verdicts(judgements)) if judgements else ()),

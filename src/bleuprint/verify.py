@@ -189,6 +189,7 @@ def check_report(
             histories,
             settings.comparisons,
             params.scoring,
+            corpora=params.corpora,
             provenances={run: places.results / f"{run}.provenance.json" for run in histories},
             decoded={run: places.work / "decode" / run for run in histories},
             claims=load_claims(table),

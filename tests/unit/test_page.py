@@ -77,7 +77,7 @@ def build(place: Path, hypotheses: Sequence[str], references: Sequence[str], sou
     decoded, provenances = {RUN: place / "decoded"}, {RUN: place / "toy-1.provenance.json"}
     reported = write_report(
         "demo", "A <title>", runs, (), Scoring(bootstrap_resamples=10, bootstrap_seed=1),
-        splits={"toy": splits}, results={RUN: place / "toy-1.json"}, provenances=provenances,
+        corpora=PARAMS.corpora, splits={"toy": splits}, results={RUN: place / "toy-1.json"}, provenances=provenances,
         histories={RUN: place / "history.csv"}, decoded=decoded, out=place / "report",
         claims_file=place / "claims.yaml",
     )  # fmt: skip

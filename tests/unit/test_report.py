@@ -11,7 +11,7 @@ import pytest
 
 from bleuprint.graph import Comparison, Run
 from bleuprint.metrics import MetricName, Score
-from bleuprint.params import Scoring, Splits
+from bleuprint.params import Corpus, Scoring, Splits
 from bleuprint.report import BEGIN, END, readme_block, update_readme, write_report
 from bleuprint.reporting.figures import bleu_chart, loss_chart, render_svg, seed_losses
 from bleuprint.reporting.forensics import shown
@@ -106,6 +106,14 @@ def result(name: str, cased: bool, loss: float | None = 1.5) -> Result:
     )
 
 
+CORPUS = Corpus.model_validate(
+    {
+        **{"dataset": "d", "source": "en", "target": "de", "source_marks": "end", "cleaning": None},
+        "tokenizer": {"kind": "basic"},
+    }
+)
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """Return a directory with results and histories of three runs, claims and a published curve."""
@@ -135,6 +143,7 @@ def report(
         runs,
         comparisons,
         Scoring(bootstrap_resamples=100, bootstrap_seed=12345),
+        corpora={run.corpus: CORPUS for run in runs.values()},
         splits=SPLITS,
         results={name: project / f"{name}.json" for name in runs},
         provenances={name: project / f"{name}.provenance.json" for name in runs},
@@ -187,10 +196,10 @@ def test_claims_stand_beside_measurements_with_verdicts(project: Path) -> None:
         ["C: t", "26.4 (`legacy_score`, `val`)", "—", "—", "— / —", "—", "— of —", "**not comparable**"],
         ["C: l", "3.2 (`train_loss`, `train`)", "5.500", bleu, f"— / {size}", "1", "10 of 9,000", "**prefix only**"],
         ["C: first", "curve of 3 epochs (training and validation loss)",
-         "median difference 0.025, largest 0.040; epochs: 2", bleu, f"7 / {size}", "1", "20 of 30",
+         "median difference 0.025 nats, largest 0.040; epochs: 2", bleu, f"7 / {size}", "1", "20 of 30",
          "**prefix only**"],
         ["C: second", "curve of 3 epochs (training and validation loss)",
-         "median difference 1.000, largest 1.000; epochs: 1", bleu, f"— / {size}", "1", "10 of 30",
+         "median difference 1.000 nats, largest 1.000; epochs: 1", bleu, f"— / {size}", "1", "10 of 30",
          "**not reproduced**"],
         ["C: third", "curve of 3 epochs (training and validation loss)", "—", "—", "— / —", "—", "— of 30",
          "**not run**"],
@@ -359,7 +368,7 @@ def test_seeds_share_a_row_and_stand_alone_further_down(project: Path) -> None:
     first, *_, last = table_below(text, "Run")
     assert (first[0], last[0]) == ("`small`, 2 seeds", "`other-1`")
     assert first[7] == "41.00 (sd 1.41) [28.29, 53.71]"
-    assert "Student's 95 % interval" in text.partition(END)[0]
+    assert "Student's 95 % interval" in text.partition("## Verdicts")[0]
     single = table_below(text.partition("## Single runs")[2], "Run")
     assert [row[0] for row in single] == ["`small-1`", "`small-1`", "`small-2`", "`small-2`"]
     assert single[2][7] == "42.00 [40.75, 43.25]"
@@ -392,7 +401,7 @@ def test_a_training_of_several_runs_stands_and_is_drawn_once(project: Path) -> N
     write_json(project / "small-greedy-1.json", again.model_dump())
     text = report(project, table="other", out="reports/t", runs=RUNS | GREEDY)
     assert [row[0] for row in table_below(text, "Run")][-2:] == ["`small-greedy-1`"] * 2
-    assert "decoded in another way: `small-greedy-1` those of `small-1`." in text.partition(END)[0]
+    assert "decoded in another way: `small-greedy-1` those of `small-1`." in text.partition("## Trainings")[0]
     assert [row[0] for row in table_below(text.partition("## Trainings")[2], "Run")] == ["`small-1`", "`other-1`"]
     svg = (project / "reports/t/figures/loss.svg").read_text(encoding="utf-8")
     assert len(re.findall(r'aria-roledescription="line mark"', svg)) == 4
@@ -453,7 +462,7 @@ def test_every_run_and_test_set_has_a_row(project: Path) -> None:
     assert [(row[0], row[6]) for row in rows] == [
         ("`small-1`", "`day`"), ("`small-1`", "`night`"), ("`other-1`", "`day`"), ("`other-1`", "`night`"),
     ]  # fmt: skip
-    assert rows[0][1:6] == ["`small-words`", "2,647,040", "20", "1.500", "12.35 (`val`)"]
+    assert rows[0][1:6] == ["`small-words`, en → de", "2,647,040", "20", "1.500", "12.35 (`val`)"]
     assert rows[0][7:] == ["40.00 [38.75, 41.25]", "41.00 [39.75, 42.25]", "—", "—", "42.00 [40.75, 43.25]"]
     assert rows[2][9:11] == ["43.00 [41.75, 44.25]", "44.00 [42.75, 45.25]"]
 
@@ -656,9 +665,8 @@ def test_readme_gets_the_tables_with_links_that_lead_into_the_report(project: Pa
     assert text.endswith(f"{END}\nafter ß\n")
     assert "stale words" not in text
     assert "**reproduced**" in text
-    assert "`small-1`" in text
     assert "](reports/t/results.md#metrics)" in text
-    assert "## Figures" not in text
+    assert "`small-1`" not in text, "the scores of each run stand in results.md alone"
     update_readme(readme, project / "reports" / "t")
     assert readme.read_bytes().decode() == text, "a second time changes nothing"
 

@@ -8,6 +8,8 @@ from bleuprint.reporting.figures import bleu_rows
 from bleuprint.reporting.run_tables import experiment_row, hours, render_runs, updates_of, weights_of_others
 from bleuprint.scoring import Result
 
+DIRECTIONS = {"words": "de → en"}
+
 
 def diverged(run: Result) -> Result:
     return run.model_copy(update={"stopped": "diverged", "validation_loss": None})
@@ -18,10 +20,10 @@ def test_a_row_of_seeds_has_the_mean_of_each_column() -> None:
     runs[1] = runs[1].model_copy(
         update={"steps": 1200, "parameters": 2, "validation_loss": 2.0, "legacy_score": runs[1].legacy_score}
     )
-    row = experiment_row(runs, "day")
+    row = experiment_row(runs, "day", DIRECTIONS)
     assert row[:7] == (
         "`a`, 2 seeds",
-        "`words`",
+        "`words`, de → en",
         "1, 2",
         "1 to 1,200",
         "1.500 (sd 0.707)",
@@ -33,11 +35,16 @@ def test_a_row_of_seeds_has_the_mean_of_each_column() -> None:
 
 def test_a_seed_that_diverged_is_counted_and_is_in_no_mean() -> None:
     runs = [result("a", 1, 40.0), diverged(result("a", 2, 1.0)), result("a", 3, 42.0)]
-    row = experiment_row(runs, "day")
+    row = experiment_row(runs, "day", DIRECTIONS)
     assert row[:1] + row[3:6] == ("`a`, 3 seeds", "1 (1 diverged)", "1.000 (sd 0.000)", "1.00 (sd 0.00) (`val`)")
     assert row[7] == "41.00 (sd 1.41) [28.29, 53.71]"
-    assert experiment_row(runs[:2], "day")[4:8] == ("1.000", "1.00 (`val`)", "`day`", "40.00 [39.00, 42.00]")
-    assert experiment_row([runs[1], diverged(runs[0])], "day")[3:8] == (
+    assert experiment_row(runs[:2], "day", DIRECTIONS)[4:8] == (
+        "1.000",
+        "1.00 (`val`)",
+        "`day`",
+        "40.00 [39.00, 42.00]",
+    )
+    assert experiment_row([runs[1], diverged(runs[0])], "day", DIRECTIONS)[3:8] == (
         "1 (2 diverged)",
         "—",
         "— (`val`)",
@@ -63,7 +70,7 @@ def test_all_seeds_of_one_length_have_one_number() -> None:
 
 
 def test_what_an_interval_is_of_is_said_where_there_are_several_seeds() -> None:
-    one, two = render_runs([result("a", 1)]), render_runs([result("a", 1), result("a", 2)])
+    one, two = (render_runs([result("a", seed) for seed in seeds], DIRECTIONS) for seeds in ((1,), (1, 2)))
     assert "Scores with 95 % bootstrap intervals" in one
     assert "Student" not in one
     assert "Student's 95 % interval of that mean" in two

@@ -327,6 +327,7 @@ def report() -> None:
             params.runs,
             table.comparisons,
             params.scoring,
+            corpora=params.corpora,
             splits=splits,
             results={run: RESULTS / f"{run}.json" for run in params.runs},
             provenances=provenances,

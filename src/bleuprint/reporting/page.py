@@ -114,9 +114,9 @@ def parts_of(reported: Reported) -> dict[str, Markup]:
     results, judgements = reported.results, reported.judgements
     curves = [judgement for judgement in judgements if isinstance(judgement, CurveJudgement)]
     parts = {
-        "Scores": render_runs(results),
+        "Scores": render_runs(results, reported.directions),
         "Comparisons": reported.comparisons,
-        "Single runs": render_single_runs(results),
+        "Single runs": render_single_runs(results, reported.directions),
         "Verdicts": render_verdicts(judgements) if judgements else None,
         "How we know": render_evidence(reported.evidence, judgements),
         "Published curves": render_curves(curves) if curves else None,

@@ -19,13 +19,17 @@ SECONDS_PER_HOUR = 3600
 # --- experiments ------------------------------------------------------------------------------------------------------
 
 
-def render_runs(results: Sequence[Result]) -> str:
-    """Return the table of results, one row per experiment and test set: the mean over its seeds, or its one run."""
+def render_runs(results: Sequence[Result], directions: Mapping[str, str]) -> str:
+    """Return the table of results, one row per experiment and test set: the mean over its seeds, or its one run.
+
+    `directions` says of each corpus from which language into which it is, e.g. "en → de".
+    """
     groups = by_experiment(results).values()
-    rows = [experiment_row(runs, test) for runs in groups for test in runs[0].test_sets]
+    rows = [experiment_row(runs, test, directions) for runs in groups for test in runs[0].test_sets]
     notes = [
         "Scores with 95 % bootstrap intervals; `bleu_13a` only where the corpus is cased, `bleu_compound_split` only "
-        "where it is also English-German; `legacy_score` is not BLEU. "
+        "where it is also English-German; `legacy_score` is not BLEU; `chrf` counts capitals: it tells runs apart "
+        "only where both write them, or neither does. "
         "[What each column measures, with sacreBLEU's signatures](results.md#metrics).",
         *([SEVERAL_SEEDS] if any(len(runs) > 1 for runs in groups) else []),
         *weights_of_others(results),
@@ -41,10 +45,10 @@ SEVERAL_SEEDS = (
 )
 
 
-def experiment_row(runs: Sequence[Result], test: str) -> tuple[str, ...]:
+def experiment_row(runs: Sequence[Result], test: str, directions: Mapping[str, str]) -> tuple[str, ...]:
     """Return the row of an experiment's runs on a test set."""
     if len(runs) == 1:
-        return run_row(runs[0], test)
+        return run_row(runs[0], test, directions)
     parameters = ", ".join(dict.fromkeys(f"{run.parameters:,}" for run in runs))
     counted = converged(runs)
     losses = [run.validation_loss for run in counted if run.validation_loss is not None]
@@ -55,7 +59,7 @@ def experiment_row(runs: Sequence[Result], test: str) -> tuple[str, ...]:
     )
     return (
         f"{code(runs[0].experiment)}, {len(runs)} seeds",
-        code(runs[0].corpus),
+        corpus_cell(runs[0], directions),
         parameters,
         updates_of(runs),
         with_sd(losses, 3),
@@ -103,16 +107,16 @@ def mean_and_sd(summary: Summary) -> str:
 # --- single runs ------------------------------------------------------------------------------------------------------
 
 
-def render_single_runs(results: Sequence[Result]) -> str | None:
+def render_single_runs(results: Sequence[Result], directions: Mapping[str, str]) -> str | None:
     """Return the table of the runs that share a row above, None where each has one of its own."""
     several = [run for runs in by_experiment(results).values() if len(runs) > 1 for run in runs]
     if not several:
         return None
-    rows = [run_row(run, test) for run in several for test in run.test_sets]
+    rows = [run_row(run, test, directions) for run in several for test in run.test_sets]
     return f"{markdown_table(HEADER, rows, numbers=NUMBERS)}\n\nScores with 95 % bootstrap intervals."
 
 
-def run_row(result: Result, test: str) -> tuple[str, ...]:
+def run_row(result: Result, test: str, directions: Mapping[str, str]) -> tuple[str, ...]:
     """Return the row of one run on a test set."""
     loss = ABSENT if result.validation_loss is None else f"{result.validation_loss:.3f}"
     legacy = f"{result.legacy_score.score:.2f} ({code(result.legacy_score.split)})"
@@ -122,7 +126,12 @@ def run_row(result: Result, test: str) -> tuple[str, ...]:
     )
     steps = f"{result.steps:,}{' (diverged)' if result.stopped == 'diverged' else ''}"
     numbers = (f"{result.parameters:,}", steps, loss, legacy)
-    return (code(result.run), code(result.corpus), *numbers, code(test), *cells)
+    return (code(result.run), corpus_cell(result, directions), *numbers, code(test), *cells)
+
+
+def corpus_cell(result: Result, directions: Mapping[str, str]) -> str:
+    """Return a run's corpus with its languages."""
+    return f"{code(result.corpus)}, {directions[result.corpus]}"
 
 
 # --- comparisons ------------------------------------------------------------------------------------------------------

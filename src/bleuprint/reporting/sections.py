@@ -26,18 +26,24 @@ CLAIM_HEADER = (
 # --- claims -----------------------------------------------------------------------------------------------------------
 
 
-def render_claims(judgements: Sequence[Judgement | CurveJudgement], plans: Mapping[str, SavedPlan]) -> str:
-    """Return the table of claims beside what was measured, and what each claim is; a sentence without claims.
-
-    `plans` are those of experiments: a claim whose runs are not run says what that would take.
-    """
+def render_claims(judgements: Sequence[Judgement | CurveJudgement]) -> str:
+    """Return the table of claims beside what was measured; a sentence without claims."""
     if not judgements:
         return "reference/claims.yaml has no claim for this table: there is nothing to compare its runs with."
     rows = [claim_row(judgement) for judgement in judgements]
-    notes = "\n".join(claim_note(judgement, plans) for judgement in judgements)
-    return (
-        f"{markdown_table(CLAIM_HEADER, rows)}\n\n[By which rules](results.md#verdicts). What each claim is:\n\n{notes}"
+    links = (
+        "[What each claim is](results.md#claims), [by which rules it is judged](results.md#verdicts), and "
+        "[every score of every run](results.md#scores)."
     )
+    return f"{markdown_table(CLAIM_HEADER, rows)}\n\n{links}"
+
+
+def render_claim_notes(judgements: Sequence[Judgement | CurveJudgement], plans: Mapping[str, SavedPlan]) -> str:
+    """Return what each claim is, and its source.
+
+    `plans` are those of experiments: a claim whose runs are not run says what that would take.
+    """
+    return "\n".join(claim_note(judgement, plans) for judgement in judgements)
 
 
 def claim_row(judgement: Judgement | CurveJudgement) -> tuple[str, ...]:
@@ -105,7 +111,7 @@ def measured_curve(judgement: CurveJudgement) -> str:
     gap = judgement.distance
     if gap is None:
         return ABSENT
-    return f"median difference {gap.median:.3f}, largest {gap.maximum:.3f}; epochs: {gap.epochs}"
+    return f"median difference {gap.median:.3f} nats, largest {gap.maximum:.3f}; epochs: {gap.epochs}"
 
 
 def bleu_beside(claim: AnyClaim, runs: Sequence[Result]) -> str:
