@@ -178,7 +178,7 @@ def test_a_sum_over_unlike_machines_says_so(tmp_path: Path) -> None:
     put(tmp_path, "published-1", cpu="fast")
     put(tmp_path, "published-2")
     last = render_costs(costs_of(["published-1", "published-2"], PARAMS, tmp_path, HERE)).splitlines()[-1]
-    assert last.endswith("2 of 2 runs by measured rates, hours on 2 unlike machines added up")
+    assert last.endswith("rates of 2 of 2 runs, hours on 2 unlike machines added up")
 
 
 def test_files_of_other_work_are_not_read(tmp_path: Path) -> None:
@@ -212,10 +212,10 @@ def test_the_table_with_its_sums(tmp_path: Path) -> None:
         "published-1           454      454         2.00         0.0     0.3       4.5e+15  published-1: 2 cores of X",
         "published-full-1        0  227,000         2.00       126.1   126.1       2.3e+18  published-1: 2 cores of X",
         "readme-full-1           0  227,000            —           —       —             —  not measured",
-        "sum                   454  454,454                    126.1   126.4       2.3e+18  2 of 3 runs by measured rates",
+        "sum                   454  454,454                    126.1   126.4       2.3e+18  rates of 2 of 3 runs",
     ]
     nothing = render_costs(costs_of(["toy-1"], PARAMS, tmp_path, HERE)).splitlines()[-1].split()
-    assert nothing == ["sum", "0", "600", "—", "—", "—", "0", "of", "1", "runs", "by", "measured", "rates"]
+    assert nothing == ["sum", "0", "600", "—", "—", "—", "rates", "of", "0", "of", "1", "runs"]
 
 
 def test_a_gpu_names_the_machine(tmp_path: Path) -> None:

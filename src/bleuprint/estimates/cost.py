@@ -215,7 +215,7 @@ def sum_row(costs: Sequence[Cost]) -> tuple[str, ...]:
     sums = (f"{left:,.1f}", f"{whole:,.1f}", f"{flops:.1e}") if known else ("—", "—", "—")
     machines = len({by.machine for _, by in known})
     mixed = f", hours on {machines} unlike machines added up" if machines > 1 else ""
-    return ("sum", *updates, "", *sums, f"{len(known)} of {len(costs)} runs by measured rates{mixed}")
+    return ("sum", *updates, "", *sums, f"rates of {len(known)} of {len(costs)} runs{mixed}")
 
 
 def aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
