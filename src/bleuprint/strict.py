@@ -14,8 +14,9 @@ from ruamel.yaml.error import YAMLError
 
 from bleuprint.mistakes import describe_mistakes, suggest
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]  # no dot: DVC takes it for a step into the key
+MOST_LETTERS = 100  # of a name: files are called after several of them, and no file system takes more than 255
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=MOST_LETTERS)]
+Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=MOST_LETTERS)]  # no dot: DVC takes it for a step into the key
 RelativePath = Annotated[str, AfterValidator(lambda path: check_relative(path))]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
@@ -23,7 +24,7 @@ MirrorUrl = Annotated[str, Field(pattern=r"^(https?|file)://.+")]
 # Strict: "200" is no number, yes is no boolean in YAML 1.2, and true is not 1.
 Flag = Annotated[bool, Field(strict=True)]
 Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]  # what torch takes
-Count = Annotated[int, Field(ge=1, strict=True)]
+Count = Annotated[int, Field(ge=1, lt=2**63, strict=True)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 Section = TypeVar("Section", bound="Strict")

@@ -108,6 +108,12 @@ MISTAKES: list[tuple[str, Any, str]] = [
         ["val", "val"],
         "datasets.multi30k.splits: a test split is named twice: val, val",
     ),
+    ("machine/threads", 2**63, "machine.threads is 9223372036854775808: it should be less than"),
+    (
+        "corpora/toy-words/target",
+        "d" * 101,
+        f"corpora.toy-words.target is '{'d' * 12}...{'d' * 13}': it should have at most 100 characters",
+    ),
     ("datasets/toy/pairs", {"train": 1}, "datasets.toy: pairs must name exactly the splits train, val, test"),
     (
         "corpora/toy-words/dataset",
