@@ -16,7 +16,8 @@ from bleuprint.mistakes import describe_mistakes, suggest
 
 MOST_LETTERS = 100  # of a name: files are called after several of them, and no file system takes more than 255
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=MOST_LETTERS)]
-Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=MOST_LETTERS)]  # no dot: DVC takes it for a step into the key
+# Without a dot: DVC takes it for a step into the key.
+Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=MOST_LETTERS)]
 RelativePath = Annotated[str, AfterValidator(lambda path: check_relative(path))]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
