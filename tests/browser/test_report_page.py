@@ -40,6 +40,29 @@ CONTRASTS = """() => {
   return found.sort((a, b) => a[0] - b[0]).slice(0, 3);
 }"""
 
+MARKS_IN_FIRST_PANEL = """section => {
+  const panel = section.querySelector(".cell .background") ?? section.querySelector(".root .background");
+  const box = panel.getBoundingClientRect();
+  return [...panel.parentNode.querySelectorAll(".mark-symbol.role-mark path")].filter(mark => {
+    const { left, right, top, bottom } = mark.getBoundingClientRect();
+    const x = (left + right) / 2, y = (top + bottom) / 2;
+    return x >= box.left && x <= box.right && y >= box.top && y <= box.bottom;
+  }).length;
+}"""
+TEXTS_CUT_OFF = """section => {
+  const page = section.querySelector("svg").getBoundingClientRect();
+  const inside = box => box.left >= page.left - 1 && box.right <= page.right + 1;
+  return [...section.querySelectorAll("svg text")]
+    .filter(text => getComputedStyle(text).opacity !== "0" && !inside(text.getBoundingClientRect()))
+    .map(text => text.textContent);
+}"""
+LABELS_TOUCHING = """section => [...section.querySelectorAll(".role-axis-label")].flatMap(axis => {
+  const shown = [...axis.querySelectorAll("text")].filter(text => getComputedStyle(text).opacity !== "0");
+  const boxes = shown.map(text => text.getBoundingClientRect()).sort((a, b) => a.left - b.left);
+  const level = boxes.every(box => Math.abs(box.top - boxes[0].top) < 1);
+  return level ? boxes.slice(1).map((box, i) => box.left - boxes[i].right).filter(gap => gap < 4) : [];
+})"""
+
 
 @pytest.fixture(scope="module", params=["toy", "default"])
 def report_page(request: pytest.FixtureRequest) -> Path:
@@ -57,7 +80,10 @@ def opened(browser: "Browser", path: Path, size: str = "laptop", scheme: str = "
     """Open a page, wait for its charts and yield it; afterwards nothing was complained of and nothing else fetched."""
     width, height = SIZES[size]
     page = browser.new_page(
-        viewport={"width": width, "height": height}, color_scheme="dark" if scheme == "dark" else "light"
+        viewport={"width": width, "height": height},
+        color_scheme="dark" if scheme == "dark" else "light",
+        has_touch=size == "phone",
+        is_mobile=size == "phone",
     )
     complaints: list[str] = []
     requests: list[str] = []
@@ -184,6 +210,49 @@ def test_fingers_and_keyboard_zoom_by_buttons(browser: "Browser", report_page: P
             chart.locator("[data-move=whole]").click()
             page.wait_for_timeout(500)
             assert numbers(chart) == whole
+
+
+def test_two_steps_in_still_show_marks_and_cut_nothing_off(browser: "Browser", report_page: Path) -> None:
+    with opened(browser, report_page, "phone") as page:
+        for chart in page.locator("section.figure:has([data-move])").all():
+            for _ in range(2):
+                chart.locator("[data-move=in]").click()
+                page.wait_for_timeout(500)
+            assert chart.evaluate(MARKS_IN_FIRST_PANEL) > 0, chart.get_attribute("id")
+            assert chart.evaluate(TEXTS_CUT_OFF) == [], chart.get_attribute("id")
+            assert chart.evaluate(LABELS_TOUCHING) == [], chart.get_attribute("id")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_numbers_of_axes_stand_apart(browser: "Browser", report_page: Path, size: str) -> None:
+    with opened(browser, report_page, size) as page:
+        for chart in page.locator("section.figure").all():
+            assert chart.evaluate(LABELS_TOUCHING) == [], chart.get_attribute("id")
+
+
+def test_a_tap_near_a_mark_reads_it(browser: "Browser", report_page: Path) -> None:
+    with opened(browser, report_page, "phone") as page:
+        tooltip = page.locator("#vg-tooltip-element.visible")
+        for chart in page.locator("section.figure").all():
+            assert "tap on it" in chart.locator("figcaption").inner_text()
+            mark = chart.locator(".mark-symbol.role-mark path").last
+            mark.scroll_into_view_if_needed()
+            page.wait_for_timeout(300)  # scrolling hides what is told
+            box = mark.bounding_box()
+            assert box is not None
+            page.touchscreen.tap(box["x"] + box["width"] / 2 + 7, box["y"] + box["height"] / 2 + 7)
+            tooltip.wait_for()
+            assert "NaN" not in tooltip.inner_text()
+            chart.locator("figcaption").tap()
+            tooltip.wait_for(state="detached")
+
+
+def test_tables_are_as_wide_as_a_phone(browser: "Browser", report_page: Path) -> None:
+    with opened(browser, report_page, "phone") as page:
+        tables = page.locator("main > section:not(#attention) > .scroller")
+        assert tables.count() >= 3
+        assert tables.evaluate_all("all => all.filter(box => box.scrollWidth > box.clientWidth).length") == 0
+        assert page.locator("#scores .no-card").evaluate_all("all => all.filter(cell => cell.checkVisibility())") == []
 
 
 def numbers(chart: "Locator") -> dict[str, str | None]:

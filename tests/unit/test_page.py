@@ -15,7 +15,7 @@ from bleuprint.report import write_report
 from bleuprint.reporting.hypertext import inline, to_html, visible
 from bleuprint.reporting.lengths import FEWEST, group_of, labels, score_by_length
 from bleuprint.reporting.licences import load_licences
-from bleuprint.reporting.page import Inputs, read_attention, write_page
+from bleuprint.reporting.page import Inputs, read_attention, renamed, unusual_names, write_page
 from bleuprint.reporting.run_facts import Speed
 from bleuprint.reporting.samples import BEST, EVEN, WORST, choose
 from bleuprint.scoring import LegacyScore, Result, Tokens, write_json
@@ -58,12 +58,14 @@ def result() -> Result:
     )  # fmt: skip
 
 
-def build(place: Path, hypotheses: Sequence[str], references: Sequence[str], sources: Sequence[str]) -> str:
+def build(
+    place: Path, hypotheses: Sequence[str], references: Sequence[str], sources: Sequence[str], claims: str = CLAIM
+) -> str:
     """Write a table's inputs, make its page and return it."""
     write_json(place / "toy-1.json", result().model_dump())
     write_json(place / "toy-1.provenance.json", PROVENANCE)
     (place / "history.csv").write_text("epoch,step,train_loss,validation_loss,lr\n1,10,6.5,5.5,0.1\n2,20,5.5,5.0,0.1\n")
-    (place / "claims.yaml").write_text(CLAIM)
+    (place / "claims.yaml").write_text(claims)
     (place / "deviations.json").write_text(json.dumps({"ASSUME": {"<u>a</u>": ["params.yaml"]}, "DEVIATES": {}}))
     write_json(place / "attention.json", ATTENTION)
     for folder in ("raw", "decoded"):
@@ -76,7 +78,7 @@ def build(place: Path, hypotheses: Sequence[str], references: Sequence[str], sou
     runs, splits = {RUN: PARAMS.run_named(RUN)}, PARAMS.datasets["toy"].splits
     decoded, provenances = {RUN: place / "decoded"}, {RUN: place / "toy-1.provenance.json"}
     reported = write_report(
-        "demo", "A <title>", runs, (), Scoring(bootstrap_resamples=10, bootstrap_seed=1),
+        "demo", "A <title>\u202e", runs, (), Scoring(bootstrap_resamples=10, bootstrap_seed=1),
         corpora=PARAMS.corpora, splits={"toy": splits}, results={RUN: place / "toy-1.json"}, provenances=provenances,
         histories={RUN: place / "history.csv"}, decoded=decoded, out=place / "report",
         claims_file=place / "claims.yaml",
@@ -127,7 +129,7 @@ def test_texts_are_shown_and_never_obeyed(page: str) -> None:
     assert "\u202e" not in page
     assert "\x07" not in page
     assert "A|B <i>: *x*" in elements.text
-    assert "A <title>" in elements.text
+    assert elements.text.count("A <title>⟨U+202E⟩") == 2, "in the tab and above the page"
 
 
 def test_nothing_is_fetched(page: str) -> None:
@@ -147,7 +149,9 @@ def test_claims_come_first_and_each_run_has_its_section(page: str) -> None:
     text = " ".join(Elements(page).text.split())
     assert "reproduced A|B <i>: *x* 40.5 (bleu_lc_tok, test) 40.00 [39.00, 41.00]" in text
     for told in (
-        "A CPU, 2 cores", "2.00 hours", "1,234 tokens/s (median)", "8.0 GB", "c0ffee", "d" * 64, "e" * 64, "torch 2",
+        "A CPU, 2 cores", "2.00 hours", "1,234 source and target tokens a second, without padding (median)",
+        "8.0 GB in the machine",
+        "5.000 nats per target token", "c0ffee", "d" * 64, "e" * 64, "torch 2",
         "dvc repro score@toy-1", "snakemake --cores 2 results/toy-1.json", "nrefs:1|of:chrf", "kind: transformer",
         "<u>a</u>", "made by src/bleuprint/toy.py",
     ):  # fmt: skip
@@ -198,6 +202,38 @@ def build_again(place: Path) -> None:
         {"toy": place / "raw"},
         {RUN: place / "decoded"},
     )
+
+
+def test_a_page_without_claims_promises_none(tmp_path: Path) -> None:
+    found = build(tmp_path, TEXTS, TEXTS, TEXTS, claims="claims: []")
+    assert "<title>A &lt;title&gt;⟨U+202E⟩: measured</title>" in found
+    text = " ".join(Elements(found).text.split())
+    assert "What was measured here; no published number is compared with it." in text
+    assert "What others published" not in text
+
+
+def test_a_card_leaves_out_what_is_not_there_and_the_bleu_of_a_count(tmp_path: Path) -> None:
+    count = """claims:
+  - {kind: count, id: a, tables: {demo: toy}, who: A, text: t, value: 1234, unit: parameters, metric: parameters,
+     source: "https://example.org/", tolerance: 1, parameters: 1234, note: N.}
+"""
+    found = build(tmp_path, TEXTS, TEXTS, TEXTS, claims=count)
+    assert found.count('class="no-card" data-label="sacreBLEU, measured (signatures)"') == 1
+    assert re.search(r'data-label="bleu_lc_tok"><span>40.00', found)
+    assert re.search(r'data-label="bleu_13a" class="no-card"><span>—</span>', found)
+
+
+# --- directions -------------------------------------------------------------------------------------------------------
+
+
+def test_runs_of_the_rarer_direction_say_it_in_the_charts_of_scores() -> None:
+    runs = [result(), *(result().model_copy(update={"run": f"b-{n}", "experiment": "b", "seed": n}) for n in (1, 2))]
+    assert unusual_names(runs, {"toy-words": "en → de"}) == ("en → de", {})
+    runs = [*runs, result().model_copy(update={"run": "c-1", "experiment": "c", "corpus": "turned"})]
+    usual, others = unusual_names(runs, {"toy-words": "en → de", "turned": "de → en"})
+    assert (usual, others) == ("en → de", {"c-1": "c-1 (de → en)"})
+    spec = {"datasets": {"d": [{"run": "c-1", "BLEU": 1.0}, {"run": RUN, "BLEU": 2.0}]}}
+    assert [row["run"] for row in renamed(spec, others)["datasets"]["d"]] == ["c-1 (de → en)", RUN]
 
 
 # --- attention --------------------------------------------------------------------------------------------------------
@@ -289,7 +325,7 @@ def test_a_group_of_few_sentences_is_left_out() -> None:
 
 def test_of_html_in_markdown_a_line_break_alone_is_let_through() -> None:
     html = to_html("| a `x` | b |\n| --- | ---: |\n| 1<br>2 | <script>x</script> |")
-    assert '<td data-label="a x">1<br>2</td>' in html
+    assert '<td data-label="a x"><span>1<br>2</span></td>' in html
     assert "<script>" not in html
     assert to_html("<script>x</script>\n") == "&lt;script&gt;x&lt;/script&gt;\n"
     assert inline("`a\\|b` \\*c\\*") == "<code>a|b</code> *c*"

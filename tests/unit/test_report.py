@@ -564,6 +564,18 @@ def test_loss_figure_draws_a_line_per_run_and_kind_and_leaves_gaps_out(project: 
     assert render_svg(loss_chart(many)).count("<svg") == 1, "more than altair's 5,000 rows"
 
 
+def test_a_training_of_one_epoch_is_a_ring_for_each_of_its_losses() -> None:
+    rows = [
+        {"run": run, "step": step, "loss of": kind, "loss": 1.0}
+        for kind in ("training", "validation")
+        for run, step in (("a", 1), ("a", 2), ("b", 1))
+    ]
+    svg = render_svg(loss_chart(rows))
+    rings = re.findall(r'aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="point"', svg)
+    assert [("run: b" in ring, "update: 1" in ring) for ring in rings] == [(True, True)] * 2
+    assert 'roledescription="point"' not in render_svg(loss_chart(rows[:2]))
+
+
 def test_bleu_figure_ticks_the_claim_of_its_own_experiment(project: Path) -> None:
     results = [result(name, False) for name in RUNS]
     first = next(claim for claim in load_claims("t", project / "claims.yaml") if isinstance(claim, ValueClaim))

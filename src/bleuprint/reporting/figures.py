@@ -2,6 +2,7 @@
 
 import io
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ EPOCH_TICKS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
 CLAIMED = "logged"
 COLOURS = ("#000000", "#e45756", "#4c78a8", "#54a24b", "#f58518", "#b279a2", "#9d755d", "#72b7b2", "#eeca3b", "#bab0ac")
 LOSSES = {"training": "train_loss", "validation": "validation_loss"}
+LABELS = {"labelFlush": False, "labelSeparation": 8}  # of every axis, in pixels: numbers at its end stay apart
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # the first one travels with vl-convert: same widths anywhere
 
 
@@ -39,23 +41,32 @@ def dashes() -> "altair.StrokeDash":
     """Return the dashes of every figure of losses: training dashed, validation solid."""
     import altair as alt
 
-    return alt.StrokeDash("loss of:N", scale=alt.Scale(domain=list(LOSSES), range=[[4, 3], [1, 0]]))
+    scale = alt.Scale(domain=list(LOSSES), range=[[4, 3], [1, 0]])
+    return alt.StrokeDash("loss of:N", scale=scale, legend=alt.Legend(symbolType="stroke"))
 
 
-def loss_chart(rows: Sequence[Mapping[str, Any]]) -> "altair.Chart":
-    """Return loss by update: one colour per run, training dashed, validation solid."""
+def loss_chart(rows: Sequence[Mapping[str, Any]]) -> "altair.LayerChart":
+    """Return loss by update: one colour per run, training dashed, validation solid; a ring where no line can be."""
     import altair as alt
 
-    return (
-        alt.Chart(alt.InlineData(values=list(rows)), width=WIDTH, height=HEIGHT)
+    lines = (
+        alt.Chart()
         .mark_line()
         .encode(
             x=alt.X("step:Q", title="update"),
             y=alt.Y("loss:Q", title="loss (nats per target token)", scale=alt.Scale(zero=False)),
-            color=alt.Color("run:N", sort=None),
+            color=alt.Color("run:N", sort=None, legend=alt.Legend(symbolType="stroke")),
             strokeDash=dashes(),
         )
     )
+    epochs = Counter((row["run"], row["loss of"]) for row in rows)
+    rings = [
+        lines.mark_point(size=70, opacity=1)
+        .transform_joinaggregate(epochs="count()", groupby=["run", "loss of"])
+        .transform_filter("datum.epochs == 1")
+    ]
+    layers = [lines, *(rings if 1 in epochs.values() else [])]
+    return alt.LayerChart(data=alt.InlineData(values=list(rows)), layer=layers, width=WIDTH, height=HEIGHT)
 
 
 def bleu_chart(results: Sequence[Result], judgements: Sequence[Judgement]) -> "altair.FacetChart":
@@ -212,8 +223,8 @@ def seed_losses(
             yield epoch, {"loss": mean, "low": min(losses), "high": max(losses), "seeds": len(losses)}
 
 
-def render_svg(chart: "altair.Chart | altair.FacetChart") -> str:
+def render_svg(chart: "altair.LayerChart | altair.FacetChart") -> str:
     """Return the chart as SVG, drawn offline by vl-convert: the same chart gives the same text."""
     image = io.StringIO()
-    chart.configure(font=FONT, background="white").save(image, format="svg")
+    chart.configure(font=FONT, background="white").configure_axis(**LABELS).save(image, format="svg")
     return image.getvalue()

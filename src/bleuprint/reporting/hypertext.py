@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 
 SHOWN_AS_CODE = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}  # controls, marks of direction, private use, line separators
 JOINERS = "\u200c\u200d"  # they shape letters and turn nothing round
+ABSENT = "—"  # a cell of nothing, as markdown.py has it
 BREAK = re.compile(r"<br ?/?>")
 
 
@@ -54,7 +55,10 @@ def is_unseen(character: str) -> bool:
 
 
 def label_cells(tokens: Sequence[Token]) -> None:
-    """Give each cell of a table's body the text of its column's head as `data-label`, for narrow screens."""
+    """Give each cell of a table's body the text of its column's head as `data-label`, for narrow screens.
+
+    They leave out a cell that says that there is nothing.
+    """
     heads: list[str] = []
     column = 0
     for token, following in zip_longest(tokens, tokens[1:]):
@@ -67,6 +71,8 @@ def label_cells(tokens: Sequence[Token]) -> None:
             column = 0
         elif token.type == "td_open":
             token.attrSet("data-label", heads[column])
+            if following is not None and following.content == ABSENT:
+                token.attrSet("class", "no-card")
             column += 1
 
 
@@ -85,12 +91,22 @@ def line_breaks_alone(
 
 def in_scroller(self: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
     """Return the beginning of a table in a box that can be scrolled sideways, by the keyboard too."""
-    return '<div class="scroller" tabindex="0" role="region" aria-label="table"><table>'
+    return '<div class="scroller cards" tabindex="0" role="region" aria-label="table"><table>'
 
 
 def close_scroller(self: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
     """Return the end of what `in_scroller` began."""
     return "</table></div>"
+
+
+def open_cell(self: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
+    """Return the beginning of a cell, whose content is one element: a narrow screen sets it beside its label."""
+    return f"{self.renderToken(tokens, index, options, env)}<span>"
+
+
+def close_cell(self: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
+    """Return the end of what `open_cell` began."""
+    return "</span></td>"
 
 
 def build_parser() -> MarkdownIt:
@@ -100,6 +116,8 @@ def build_parser() -> MarkdownIt:
     parser.add_render_rule("html_block", line_breaks_alone)
     parser.add_render_rule("table_open", in_scroller)
     parser.add_render_rule("table_close", close_scroller)
+    parser.add_render_rule("td_open", open_cell)
+    parser.add_render_rule("td_close", close_cell)
     return parser
 
 

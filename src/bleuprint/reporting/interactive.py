@@ -16,6 +16,7 @@ ZOOM = {
     "translate": "[pointerdown[event.pointerType === 'mouse'], window:pointerup] > window:pointermove!",
 }
 NUMBER, LOSS, WHOLE = ".2f", ".3f", ",d"
+UNITS = {"loss": "loss (nats)"}  # of fields that have one
 
 
 class Shown(NamedTuple):
@@ -37,7 +38,8 @@ FIGURES = {
     ),
     "loss": Shown(
         "Losses",
-        "Training loss (dashed, with dropout) and validation loss by update, one colour per training.",
+        "Training loss (dashed, with dropout) and validation loss by update, one colour per training; a ring where "
+        "a training has one epoch alone.",
         {"run": None, "loss of": None, "step": WHOLE, "loss": LOSS},
         ("x", "y"),
     ),
@@ -107,7 +109,9 @@ def points_on(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 def tooltip(field: str, number: str | None) -> dict[str, str]:
     """Return how a field is shown: a number by its format, else as text."""
-    return {"field": field, "type": "quantitative", "format": number} if number else {"field": field, "type": "nominal"}
+    if number is None:
+        return {"field": field, "type": "nominal"}
+    return {"field": field, "type": "quantitative", "format": number, "title": UNITS.get(field, field)}
 
 
 def describe(name: str, results: Sequence[Result]) -> str:

@@ -18,6 +18,7 @@ from bleuprint.files import write_text
 from bleuprint.graph import Run
 from bleuprint.params import Corpus, Experiment, Splits
 from bleuprint.report import Reported, require
+from bleuprint.reporting.figures import LABELS, bar_name
 from bleuprint.reporting.forensics import render_curves, render_evidence
 from bleuprint.reporting.hypertext import inline, named, to_html, visible
 from bleuprint.reporting.interactive import FIGURES, describe, interactive
@@ -34,13 +35,17 @@ from bleuprint.reporting.sections import (
     render_trainings,
     render_verdicts,
 )
-from bleuprint.scoring import read_json
+from bleuprint.scoring import Result, read_json
 from bleuprint.strict import validate
 from bleuprint.verdicts.claims import CurveJudgement, Judgement
+from bleuprint.verdicts.published import CountClaim
+from bleuprint.verdicts.statistics import by_experiment
 
 TEMPLATES = Path(__file__).parent / "templates"
 INK = "#1b1f24", "#e9edf1"  # of text, light and dark; what is black in a chart is drawn in it
 GRID = "#dfe3e8", "#3a4149"
+SCORED = "bleu", "lengths"  # the charts in which runs of two directions stand beside each other
+BLEU_BESIDE = 3  # the column of CLAIM_HEADER with sacreBLEU, which tells nothing of a count of parameters
 
 
 class Inputs(NamedTuple):
@@ -92,7 +97,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    pages.filters["visible"] = visible
+    pages.filters |= {"visible": visible, "named": named}
     return pages
 
 
@@ -100,8 +105,13 @@ def environment() -> Environment:
 
 
 def claim_values(judgement: Judgement | CurveJudgement) -> dict[str, Any]:
-    """Return a row of the claims table: its verdict, and every cell as HTML."""
-    return {"verdict": judgement.verdict, "cells": [inline(in_page(cell)) for cell in claim_row(judgement)]}
+    """Return a row of the claims table: its verdict, every cell as HTML, and which cells a narrow screen leaves out."""
+    counted = isinstance(judgement.claim, CountClaim)
+    return {
+        "verdict": judgement.verdict,
+        "cells": [inline(in_page(cell)) for cell in claim_row(judgement)],
+        "beside_the_point": [BLEU_BESIDE] if counted else [],
+    }
 
 
 def in_page(markdown: str) -> str:
@@ -182,17 +192,39 @@ def charts_of(reported: Reported, inputs: Inputs) -> list[dict[str, Any]]:
     """Return the page's figures in their order: name, title, caption, axes that zoom, and Vega-Lite."""
     charts = {name.removesuffix(".svg"): chart for name, chart in reported.figures.items()}
     charts["lengths"] = length_chart(length_rows(reported.results, inputs.decoded))
-    return [
-        {
-            "name": name,
-            "title": shown.title,
-            "caption": shown.caption,
-            "zoomed": shown.zoomed,
-            "spec": interactive(charts[name], shown, describe(name, reported.results)),
-        }
-        for name, shown in FIGURES.items()
-        if name in charts
-    ]
+    usual, others = unusual_names(reported.results, reported.directions)
+    figures = []
+    for name, shown in FIGURES.items():
+        if name in charts:
+            said = f" {usual} where no direction stands behind a name." if others and name in SCORED else ""
+            spec = interactive(charts[name], shown, describe(name, reported.results) + said)
+            figures.append(
+                {
+                    "name": name,
+                    "title": shown.title,
+                    "caption": shown.caption + said,
+                    "zoomed": shown.zoomed,
+                    "spec": renamed(spec, others) if name in SCORED else spec,
+                }
+            )
+    return figures
+
+
+def unusual_names(results: Sequence[Result], directions: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """Return the direction of most runs, "en → de", and the names in charts of runs of another one, with it behind."""
+    usual = Counter(directions[result.corpus] for result in results).most_common(1)[0][0]
+    names = {bar_name(runs): directions[runs[0].corpus] for runs in by_experiment(results).values()}
+    names |= {result.run: directions[result.corpus] for result in results}
+    return usual, {name: f"{name} ({way})" for name, way in names.items() if way != usual}
+
+
+def renamed(spec: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return a chart with other names for its runs."""
+    rows = {
+        key: [row | {"run": names.get(row["run"], row["run"])} for row in found]
+        for key, found in spec["datasets"].items()
+    }
+    return spec | {"datasets": rows}
 
 
 def theme(number: int) -> dict[str, Any]:
@@ -204,7 +236,14 @@ def theme(number: int) -> dict[str, Any]:
         "background": "transparent",
         "font": "system-ui, sans-serif",
         "view": {"stroke": grid},
-        "axis": {**words, "gridColor": grid, "domainColor": grid, "tickColor": grid, "titleFontWeight": "normal"},
+        "axis": {
+            **words,
+            **LABELS,
+            "gridColor": grid,
+            "domainColor": grid,
+            "tickColor": grid,
+            "titleFontWeight": "normal",
+        },
         "legend": {**words, "orient": "bottom", "labelLimit": 0, "titleFontWeight": "normal"},
         "header": words,
         "title": {"color": ink},

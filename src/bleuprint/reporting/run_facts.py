@@ -34,7 +34,7 @@ class WholeMachine(Machine):
 
 
 class Speed(Strict):
-    """The clock's seconds of a training and its median tokens a second; None where its log does not say."""
+    """The clock's seconds of a training and its median of source and target tokens a second; None where not logged."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -77,7 +77,7 @@ def facts_of(
         groups={
             "The run": run_values(run, result, corpus),
             "Its training": training_values(result, provenance.training),
-            "Where it was scored, and as a rule trained": machine_values(provenance),
+            "Machine (scoring; usually training too)": machine_values(provenance),
         },
         commands=commands_of(table, result),
         hashes=hashes_of(result, provenance.git),
@@ -117,11 +117,13 @@ def training_values(result: Result, speed: Speed | None) -> dict[str, str]:
     return {
         "Updates": f"{result.steps:,} in {result.epochs:,} epochs",
         "Ended by": result.stopped,
-        "Lowest validation loss": ABSENT if result.validation_loss is None else f"{result.validation_loss:.3f} nats",
+        "Lowest validation loss": ABSENT
+        if result.validation_loss is None
+        else f"{result.validation_loss:.3f} nats per target token",
         "Tokens read": f"{result.tokens.source:,} source, {result.tokens.target:,} target",
         "FLOPs": f"{result.flops:.2e}",
         "Time": ABSENT if seconds is None else f"{seconds / SECONDS_PER_HOUR:.2f} hours",
-        "Speed": ABSENT if rate is None else f"{rate:,.0f} tokens/s (median)",
+        "Speed": ABSENT if rate is None else f"{rate:,.0f} source and target tokens a second, without padding (median)",
     }
 
 
@@ -132,7 +134,7 @@ def machine_values(provenance: RunProvenance) -> dict[str, str]:
     return {
         "CPU": f"{machine.cpu or ABSENT}, {machine.cores or ABSENT} cores",
         "GPUs": ", ".join(machine.gpus or ()) or "none",
-        "Memory": f"{machine.memory_bytes / GIGA:.1f} GB",
+        "Memory": f"{machine.memory_bytes / GIGA:.1f} GB in the machine, not what the run took",
         "Threads": str(provenance.threads),
         "System": machine.system,
         "Software": ", ".join((f"Python {provenance.python}", *versions)),
