@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from specs import ROOT, bleuprint, start
 
-from bleuprint.graph import load_params
+from bleuprint.graph import load_params, load_table
 from bleuprint.inputs import Places
 from bleuprint.verify import Checked, check_readme, check_run, compare_lines, prepare, summary
 
@@ -122,7 +122,8 @@ def test_a_result_that_is_missing_ends_in_1_and_the_report_is_not_compared(check
     *lines, last = done.stdout.splitlines()
     assert lines[0] == "results/published-1.json is missing; make it with: python -m bleuprint score published-1"
     assert lines[-1] == "reports/forensics/results.md was not compared: not all of its runs could be scored"
-    assert last == "5 of what was compared in 5 files (0 numbers) is not as it should be"
+    files = 1 + len(load_table("forensics", ROOT / "workflow/tables").runs)
+    assert last == f"{files} of what was compared in {files} files (0 numbers) is not as it should be"
 
 
 # --- tables in Markdown -----------------------------------------------------------------------------------------------
@@ -132,18 +133,27 @@ def test_one_digit_of_the_readme_is_named(checkout: Path, tmp_path: Path) -> Non
     shutil.copytree(checkout / "reports", tmp_path / "reports")
     text = (checkout / "README.md").read_text()
     assert check_readme(checkout / "README.md", checkout / "reports/default").wrong == ()
-    row = next(i for i, line in enumerate(text.split("\n")) if line.startswith("| `tiny-1`"))
     lines = text.split("\n")
-    right = lines[row].split("|")[8].strip()
+    row = next(i for i, line in enumerate(lines) if line.startswith("| LividWo/Revisit-MMT"))
+    right = lines[row].split("|")[3].strip()
     flipped = right.replace(right[0], str(int(right[0]) - 1), 1)
-    lines[row] = lines[row].replace(right, flipped, 1)
+    lines[row] = lines[row].replace(f"| {right} |", f"| {flipped} |", 1)
     (tmp_path / "README.md").write_text("\n".join(lines))
     (line,) = check_readme(tmp_path / "README.md", tmp_path / "reports/default").wrong
     report = tmp_path / "reports/default/results.md"
-    assert (
-        line
-        == f"{tmp_path / 'README.md'}, line {row + 1}, `tiny-1`, column `bleu_lc_tok`: {flipped}, {report} has {right}"
-    )
+    assert line.startswith(f"{tmp_path / 'README.md'}, line {row + 1}, LividWo/Revisit-MMT, ")
+    assert line.endswith(f", column Same metric, measured: {flipped}, {report} has {right}")
+
+
+def test_one_digit_anywhere_in_a_report_is_named(flawed: Path) -> None:
+    """Also where nothing of README's table stands: here, in the table of trainings."""
+    path = flawed / "reports/forensics/results.md"
+    text = path.read_text()
+    path.write_text(text.replace("| `readme-1` | `max_steps` | 4 | 908 |", "| `readme-1` | `max_steps` | 5 | 908 |"))
+    assert path.read_text() != text
+    done = bleuprint(flawed, "verify", "forensics")
+    assert done.returncode == 1
+    assert "`readme-1`, column Epochs: 5, counted again 4" in done.stdout
 
 
 TABLE = (
