@@ -102,8 +102,8 @@ def test_an_edit_while_jobs_run_is_not_recorded(origin: Path, tmp_path: Path, wh
     assert "DVC is told nothing" in said
     if not whole:
         (root / "params.yaml").write_text(params)
-    assert (root / "data/raw/toy/train.en").read_text().count("\n") == 2000
     assert "download" in changed_stages(root)
+    assert not (root / "data/raw/toy").exists(), "the job fails, and Snakemake removes what a failed job wrote"
 
 
 def test_after_a_failure_the_finished_jobs_are_recorded(origin: Path, tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_every_part_of_a_recipe_is_in_its_fingerprint(corpus: Path, tmp_path: Pa
         recipe._replace(model=recipe.model.model_copy(update={"norm_eps": 1e-6})),
         recipe._replace(train=recipe.train.model_copy(update={"label_smoothing": 0.2})),
         recipe._replace(machine=Machine(device="cpu", threads=2)),
-        recipe._replace(splits=Splits(train="train", validation="train", tests=("test",))),
+        recipe._replace(splits=Splits(train="train", validation="test", tests=("test",))),
         recipe._replace(corpus=tmp_path / "copy"),
         recipe._replace(code={"training": "1"}),
     ]
