@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from bleuprint.estimates.cost import read_provenance
 from bleuprint.estimates.plans import PLANS_FILE, SavedPlan, load_plans
-from bleuprint.files import write_text
+from bleuprint.files import atomic_directory, write_text
 from bleuprint.graph import TABLES_DIR, Comparison, Run
 from bleuprint.params import Corpus, Scoring, Splits
 from bleuprint.reporting.figures import bleu_chart, curve_chart, difference_chart, loss_chart, loss_rows, render_svg
@@ -122,11 +122,9 @@ def write_report(
         plans=load_plans(plans_file),
         curves_dir=curves_dir,
     )
-    for name in FIGURES:
-        if name in reported.figures:
-            write_text(out / "figures" / name, render_svg(reported.figures[name]))
-        else:
-            (out / "figures" / name).unlink(missing_ok=True)  # of an earlier report
+    with atomic_directory(out / "figures") as folder:  # those of an earlier report go with it
+        for name, figure in reported.figures.items():
+            write_text(folder / name, render_svg(figure))
     write_text(out / "results.md", render_report(reported))
     return reported
 
