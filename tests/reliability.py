@@ -105,8 +105,8 @@ def render(figures: Sequence[Figure]) -> str:
     tables = [render_kind(kind, [figure for figure in figures if figure.kind == kind]) for kind in HEADINGS]
     parts = (
         "# Reliability",
-        "What the fault suite did to the pipeline, and what held, as far as it was run: a kind of harm that is not "
-        "listed was not tried. `make test-faults` runs all of it, and writes this; do not edit.",
+        "What the fault suite did to the pipeline, and what held. A test that fails, or was not run, records nothing: "
+        "reports/LOG.md names those of the run that this file is of. `make test-faults` writes it; do not edit.",
         summary(figures),
         *(table for table in tables if table),
     )
