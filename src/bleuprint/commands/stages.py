@@ -5,9 +5,9 @@ What a stage needs is imported inside its command: `--help` answers at once, sco
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 from bleuprint.commands.arguments import CorpusName, DatasetName, RunName
+from bleuprint.commands.unchanged import check_run_unchanged, check_unchanged
 from bleuprint.console import only_errors, plain_errors, start_alone, start_log, wrote
 from bleuprint.runs import (
     CHECKSUMS,
@@ -23,34 +23,6 @@ from bleuprint.runs import (
     recipe_of,
     settings_of,
 )
-
-if TYPE_CHECKING:
-    from bleuprint.graph import Params
-
-
-def parts_of_run(params: "Params", run: str) -> tuple[Any, ...]:
-    """Return all of params.yaml that decides what the stages of a run write."""
-    spec = params.run_named(run)
-    corpus = params.corpora[spec.corpus]
-    return (
-        spec,
-        params.recipes[spec.experiment],
-        corpus,
-        params.datasets[corpus.dataset],
-        params.machine,
-        params.scoring,
-    )
-
-
-def check_unchanged(stage: str, name: str, before: Any, now: Any) -> None:
-    """Raise ValueError where parameters were edited while a stage worked.
-
-    Both engines read them at the end again, and would take what was made by the old ones for the new ones'.
-    """
-    if before != now:
-        raise ValueError(
-            f"parameters of {name} changed while {stage} worked; make it again: python -m bleuprint {stage} {name}"
-        )
 
 
 def download(dataset: DatasetName) -> None:
@@ -175,7 +147,7 @@ def average(run: RunName) -> None:
 
         out = RUNS / run / "average/weights.safetensors"
         average_run(RUNS / spec.trained / "train/weights", params.recipes[spec.experiment].average.last, out)
-        check_unchanged("average", run, parts_of_run(params, run), parts_of_run(load_params(), run))
+        check_run_unchanged("average", run, params)
         wrote(out)
 
 
@@ -213,7 +185,7 @@ def decode(run: RunName) -> None:
             params.machine,
             RUNS / run / "decode",
         )
-        check_unchanged("decode", run, parts_of_run(params, run), parts_of_run(load_params(), run))
+        check_run_unchanged("decode", run, params)
         wrote(RUNS / run / "decode")
 
 
@@ -243,7 +215,7 @@ def attend(run: RunName) -> None:
             params.machine,
             RESULTS / f"{run}.attention.json",
         )
-        check_unchanged("attend", run, parts_of_run(params, run), parts_of_run(load_params(), run))
+        check_run_unchanged("attend", run, params)
         wrote(RESULTS / f"{run}.attention.json")
 
 
@@ -287,7 +259,7 @@ def score(run: RunName) -> None:
             provenance_out=RESULTS / f"{run}.provenance.json",
         )
         keep_texts(decoded, trained / "history.csv", CORPORA / spec.corpus, splits, RESULTS / run)
-        check_unchanged("score", run, parts_of_run(params, run), parts_of_run(load_params(), run))
+        check_run_unchanged("score", run, params)
         wrote(out)
         track_scores(
             params.table,

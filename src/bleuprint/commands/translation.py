@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal
@@ -52,10 +52,8 @@ def translate(
     Or: echo "A man rides a bike." | python -m bleuprint translate tiny-1
     """
     with plain_errors("starts again"):
-        if interactive and (files or out):
-            raise ValueError("--interactive reads from the terminal: it goes without files and --out")
-        if attention and (interactive or len(files or []) > 1):
-            raise ValueError("--attention draws one text: one FILE, or stdin")
+        files = files or []
+        check_options(files, out, interactive, attention)
         from bleuprint.process import prepare
 
         prepare()
@@ -70,10 +68,10 @@ def translate(
 
         translator, target = open_translator(run, nbest, beam, engine)
         form = Form(nbest, scores)
-        outputs = outputs_of(files or [], out, run, target)
+        outputs = outputs_of(files, out, run, target)
         stdin: BinaryIO = sys.stdin.buffer
         if attention:
-            check_page(attention, [*(files or []), *outputs])
+            check_page(attention, [*files, *outputs])
             stdin = BytesIO(files[0].read_bytes() if files else stdin.read())
             draw_attention(run, stdin, str(files[0]) if files else "stdin", beam, attention)
             stdin.seek(0)
@@ -84,12 +82,20 @@ def translate(
             for path, output in zip(files, outputs, strict=True):
                 translate_file(translator, path, output, form)
                 wrote(output)
-        elif out:
-            raise ValueError("--out says where the translation of a file goes: name the file, or redirect stdout")
         else:
             if sys.stdin.isatty() and not attention:
                 typer.echo("reading from the terminal until Ctrl-D; --interactive answers each line", err=True)
             print_lines(translate_stream(translator, stdin, "stdin", form))
+
+
+def check_options(files: Sequence[Path], out: str | None, interactive: bool, attention: Path | None) -> None:
+    """Raise ValueError where options do not go together."""
+    if interactive and (files or out):
+        raise ValueError("--interactive reads from the terminal: it goes without files and --out")
+    if attention and (interactive or len(files) > 1):
+        raise ValueError("--attention draws one text: one FILE, or stdin")
+    if out and not files:
+        raise ValueError("--out says where the translation of a file goes: name the file, or redirect stdout")
 
 
 def open_translator(

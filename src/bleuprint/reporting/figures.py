@@ -2,7 +2,6 @@
 
 import io
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -59,14 +58,12 @@ def loss_chart(rows: Sequence[Mapping[str, Any]]) -> "altair.LayerChart":
             strokeDash=dashes(),
         )
     )
-    epochs = Counter((row["run"], row["loss of"]) for row in rows)
-    rings = [
+    rings = (
         lines.mark_point(size=70, opacity=1)
         .transform_joinaggregate(epochs="count()", groupby=["run", "loss of"])
         .transform_filter("datum.epochs == 1")
-    ]
-    layers = [lines, *(rings if 1 in epochs.values() else [])]
-    return alt.LayerChart(data=alt.InlineData(values=list(rows)), layer=layers, width=WIDTH, height=HEIGHT)
+    )
+    return alt.LayerChart(data=alt.InlineData(values=list(rows)), layer=[lines, rings], width=WIDTH, height=HEIGHT)
 
 
 def bleu_chart(results: Sequence[Result], judgements: Sequence[Judgement]) -> "altair.FacetChart":

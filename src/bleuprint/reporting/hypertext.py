@@ -14,9 +14,10 @@ from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 from markupsafe import Markup, escape
 
+from bleuprint.reporting.markdown import ABSENT
+
 SHOWN_AS_CODE = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}  # controls, marks of direction, private use, line separators
 JOINERS = "\u200c\u200d"  # they shape letters and turn nothing round
-ABSENT = "—"  # a cell of nothing, as markdown.py has it
 BREAK = re.compile(r"<br ?/?>")
 
 
