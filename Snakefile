@@ -49,6 +49,7 @@ rule all:
 
 onstart:
     take_the_project()
+    end_on_sigterm()
     prepare_cluster()
 
 

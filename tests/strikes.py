@@ -68,10 +68,21 @@ def start(where: Path, command: Sequence[str], place: Place, number: int, signal
     )
 
 
-def strike(where: Path, command: Sequence[str], place: Place, number: int, signal: int) -> Ended:
+def strike(
+    where: Path,
+    command: Sequence[str],
+    place: Place,
+    number: int,
+    sent: int,
+    patience_seconds: float = PATIENCE_SECONDS,
+) -> Ended:
     """Run a command to its end, whether it comes to the strike or not."""
-    with start(where, command, place, number, signal) as process:
-        output = process.communicate(timeout=PATIENCE_SECONDS)[0]
+    with start(where, command, place, number, sent) as process:
+        try:
+            output = process.communicate(timeout=patience_seconds)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
     return Ended(struck(where), process.returncode, output)
 
 

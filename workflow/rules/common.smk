@@ -1,7 +1,9 @@
 # What the rules share: the parameters, the names that a wildcard may stand for, how a finished job is told to DVC.
 
+import _thread
 import atexit
 import re
+import signal
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -107,6 +109,16 @@ def take_the_project():
         AGAINST_DVC.enter_context(dvc_kept_out(Path.cwd()))
     except ValueError as error:
         raise WorkflowError(str(error)) from None
+
+
+def end_on_sigterm():
+    """Let Snakemake begin no further job after a SIGTERM, as it means to.
+
+    The handler of release 9.27.1 takes the scheduler's lock in the thread that it interrupts. Where that thread holds the
+    lock already, it waits for itself for ever, with the project locked. Starting a thread by `_thread` takes no lock.
+    """
+    graceful = workflow.scheduler.exit_gracefully
+    signal.signal(signal.SIGTERM, lambda *_: _thread.start_new_thread(graceful, ()))
 
 
 # --- what DVC is told -------------------------------------------------------------------------------------------------

@@ -175,6 +175,17 @@ def test_a_killed_snakemake_leaves_no_lock(victim: Path, record: Record) -> None
     record("kill", "snakemake in a download, quick half", 1, 1)
 
 
+def test_a_snakemake_that_is_told_to_end_while_it_holds_its_own_lock_ends(victim: Path, record: Record) -> None:
+    """Release 9.27.1 would wait for itself for ever: see `end_on_sigterm` in workflow/rules/common.smk."""
+    download = STAGES[0]._replace(place=Place("snakemake --cores", "scheduling/job_scheduler.py", "_finish_jobs"))
+    begin_anew(victim, download)
+    ended = strike(victim, call("snakemake", download), download.place, 1, signal.SIGTERM, patience_seconds=120)
+    assert ended.struck_at is not None, ended.output
+    run(victim, *call("snakemake", download))
+    assert planned_jobs(victim, RAW) == []
+    record("kill", "snakemake itself, with its scheduler's lock held", 1, 1)
+
+
 # --- the engines' own work --------------------------------------------------------------------------------------------
 
 
