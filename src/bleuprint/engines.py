@@ -1,4 +1,4 @@
-"""One engine at a time in a project, and no lock of a killed one in the way of the next.
+"""One engine at a time in a project, and nothing that a killed one left in the way of the next.
 
 Two calls of DVC see each other in .dvc/tmp/rwlock, its list of who reads and writes what. Snakemake enters itself there
 as a reader of everything, so that the two engines see each other too. Its own lock would outlive a kill until somebody
@@ -7,13 +7,16 @@ says --unlock; profiles/default leaves it out, and the system's lock, which ends
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from bleuprint.files import locked, write_text
+from bleuprint.provenance import output_of
 
+START_OF_A_STAGE = re.compile(r"^  [^ ]", re.MULTILINE)  # in dvc.lock
 OUTPUTS = ("data", "runs", "results", "reports")  # all that stages write, and most of what they read
 
 logger = logging.getLogger(__name__)
@@ -28,12 +31,16 @@ def snakemake_alone(root: Path) -> Iterator[None]:
 
 @contextmanager
 def dvc_kept_out(root: Path) -> Iterator[None]:
-    """Let no DVC write in a project, though read; ValueError, with its process, where one writes there already."""
+    """Let no DVC write in a project, though read; ValueError, with its process, where one writes there already.
+
+    What a killed DVC left half is mended first.
+    """
     from dvc.fs import localfs
     from dvc.lock import LockError
     from dvc.rwlock import rwlock
 
     forget_killed(root)
+    mend_lock_file(root)
     paths = [str(root.resolve() / name) for name in OUTPUTS]
     with ExitStack() as stack:
         try:
@@ -95,3 +102,48 @@ def works_in(who: dict[str, Any], root: Path) -> bool:
 def list_of_dvc(root: Path) -> Path:
     """Return the file in which DVC's processes say what they read and write."""
     return root / ".dvc/tmp/rwlock"
+
+
+# --- dvc.lock ---------------------------------------------------------------------------------------------------------
+
+
+def mend_lock_file(root: Path) -> bool:
+    """Make dvc.lock whole where DVC was killed while it wrote it, and return whether it was cut off.
+
+    DVC writes the whole file anew, in place. The stages before the cut stay, the others are taken from the last commit;
+    what was run since then DVC finds in its cache, or runs again.
+    """
+    from dvc.utils.serialize import dumps_yaml
+
+    path = root / "dvc.lock"
+    if not path.exists() or recorded(text := path.read_text(encoding="utf-8", errors="replace")) is not None:
+        return False
+    if "\n<<<<<<< " in text:  # a merge's: DVC says so
+        return False
+    *_, cut = 0, *(start.start() for start in START_OF_A_STAGE.finditer(text))
+    committed = output_of("git", "-C", str(root), "show", "HEAD:./dvc.lock")
+    stages = {**(recorded(f"{committed}\n") or {}), **(recorded(text[:cut]) or {})}
+    kept = list_of_dvc(root).with_name("dvc.lock.cut-off")
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    path.replace(kept)
+    write_text(path, dumps_yaml({"schema": "2.0", "stages": stages}))
+    logger.warning("%s was cut off when DVC was killed; mended by the last commit. As it was: %s", path, kept)
+    return True
+
+
+def recorded(text: str) -> dict[str, Any] | None:
+    """Return the stages of a dvc.lock, None where it is cut off.
+
+    That is one that DVC would not read or that has no key `stages`. Where a line is cut, DVC may read it none the less,
+    and would run again what is not in it.
+    """
+    from dvc.schema import COMPILED_LOCKFILE_SCHEMA
+    from dvc.utils.serialize import loads_yaml
+    from ruamel.yaml import YAMLError
+    from voluptuous import Invalid
+
+    try:
+        stages: dict[str, Any] | None = COMPILED_LOCKFILE_SCHEMA(loads_yaml(text)).get("stages")
+    except (YAMLError, Invalid):
+        return None
+    return stages if text.endswith("\n") else None

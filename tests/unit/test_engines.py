@@ -1,18 +1,20 @@
-"""DVC's list of who works here, without those who no longer do."""
+"""DVC's list of who works here, without those who no longer do; and its dvc.lock, which a kill may cut off."""
 
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dvc.fs import localfs
 from dvc.lock import LockError
 from dvc.rwlock import rwlock
+from dvc.utils.serialize import dumps_yaml
 
-from bleuprint.engines import dvc_kept_out, forget_killed, list_of_dvc, snakemake_alone
+from bleuprint.engines import dvc_kept_out, forget_killed, list_of_dvc, mend_lock_file, recorded, snakemake_alone
 
 
 @pytest.fixture
@@ -98,3 +100,75 @@ def test_of_two_snakemakes_one_is_refused(project: Path) -> None:
         pass
     with snakemake_alone(project):
         pass
+
+
+# --- dvc.lock ---------------------------------------------------------------------------------------------------------
+
+HASHED = {"path": "data/raw/toy", "hash": "md5", "md5": "0a" * 16, "size": 3}
+
+
+def lock_file(**seeds: int) -> str:
+    """Return a dvc.lock as DVC writes it, of stages with these seeds."""
+    stages = {
+        name: {"cmd": f"make {name}", "deps": [HASHED], "params": {"params.yaml": {"seed": seed}}, "outs": [HASHED]}
+        for name, seed in seeds.items()
+    }
+    return dumps_yaml({"schema": "2.0", "stages": stages})
+
+
+BEFORE, WRITTEN = lock_file(download=1, tokenize=1), lock_file(download=2, train=2, tokenize=2)
+
+
+@pytest.fixture
+def cut_off(project: Path) -> Callable[[int], dict[str, Any]]:
+    """Return what cuts WRITTEN off in a project that has BEFORE in its last commit, and returns the mended stages."""
+    path = project / "dvc.lock"
+    path.write_text(BEFORE)
+    for command in ("init --quiet", "add dvc.lock", "-c user.name=a -c user.email=a@b commit --quiet --message state"):
+        subprocess.run(["git", *command.split()], check=True)
+
+    def cut(at: int) -> dict[str, Any]:
+        path.write_text(WRITTEN[:at])
+        mend_lock_file(project)
+        stages = recorded(path.read_text())
+        assert stages is not None, at
+        return stages
+
+    return cut
+
+
+def test_a_dvc_lock_that_was_cut_off_has_the_last_commits_stages_behind_the_cut(
+    cut_off: Callable[[int], dict[str, Any]],
+) -> None:
+    before, written = recorded(BEFORE), recorded(WRITTEN)
+    assert before is not None
+    assert written is not None
+    assert cut_off(0) == before
+    assert cut_off(WRITTEN.index("outs:")) == before
+    assert cut_off(WRITTEN.index("ake train")) == before | {"download": written["download"]}
+    assert cut_off(len(WRITTEN)) == written
+
+
+def test_what_was_cut_off_is_kept(cut_off: Callable[[int], dict[str, Any]], project: Path) -> None:
+    cut_off(100)
+    assert (project / ".dvc/tmp/dvc.lock.cut-off").read_text() == WRITTEN[:100]
+
+
+def test_a_conflict_of_two_branches_is_left_to_the_user(project: Path) -> None:
+    conflict = WRITTEN.replace(
+        "        seed: 2\n", "<<<<<<< HEAD\n        seed: 2\n=======\n        seed: 1\n>>>>>>> other\n"
+    )
+    (project / "dvc.lock").write_text(conflict)
+    assert not mend_lock_file(project)
+    assert (project / "dvc.lock").read_text() == conflict
+
+
+def test_a_dvc_lock_that_was_cut_off_anywhere_can_be_read_again(cut_off: Callable[[int], dict[str, Any]]) -> None:
+    for at in range(0, len(WRITTEN), 5):
+        assert "download" in cut_off(at), at
+
+
+def test_a_whole_dvc_lock_is_left_alone(project: Path) -> None:
+    (project / "dvc.lock").write_text(WRITTEN)
+    assert not mend_lock_file(project)
+    assert (project / "dvc.lock").read_text() == WRITTEN

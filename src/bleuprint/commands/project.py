@@ -125,17 +125,18 @@ def export(run: RunName, to: Engine, quantization: Quantization = "none") -> Non
 
 
 def unlock() -> None:
-    """Remove what a killed DVC left locked.
+    """Remove what a killed DVC left locked or half written.
 
-    What still works here keeps its lock. `make repro` and Snakemake do so first.
+    What still works here keeps its lock, and of dvc.lock all stays that was written. `make repro` and Snakemake do so first.
 
     Example: python -m bleuprint unlock
     """
     with plain_errors("starts again"):
-        from bleuprint.engines import forget_killed
+        from bleuprint.engines import forget_killed, mend_lock_file
 
         if gone := forget_killed(Path()):
             typer.echo(f"{gone} locks of killed processes are removed")
+        mend_lock_file(Path())
 
 
 def ui(port: Port = 5000) -> None:
