@@ -101,7 +101,7 @@ def write_report(
     evidence is about no table or about what its table does not claim, and where a comparison is of other sentences than
     its baseline.
     """
-    claims = load_claims(table, claims_file)
+    claims = load_claims(table, claims_file, tables_dir=tables_dir)
     check_claims(claims, splits)
     evidence = load_evidence(table, evidence_file, tables_dir)
     check_evidence(evidence, table, claims)

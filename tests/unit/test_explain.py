@@ -169,3 +169,21 @@ def test_a_run_without_history_is_named(tmp_path: Path) -> None:
     runs = {"tiny-1": load_params().run_named("tiny-1")}
     with pytest.raises(ValueError, match=r"tiny-1/history\.csv is missing"):
         judgements_of([all_claims()["revisit-mmt-2016-flickr"]], "default", runs, sources)
+
+
+def test_a_claim_of_the_projects_own_is_explained_from_its_own_file(tmp_path: Path) -> None:
+    for name in ("params.yaml", "workflow", "results"):
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tmp_path / name)
+    mine = """
+  - {tables: {default: tiny}, who: me, text: mine, kind: value, value: 39.0, unit: BLEU, metric: bleu_lc_tok,
+     split: test_2016_flickr, tolerance: 0.6, comparable: true, parameters: null, steps: null, source: s, note: n,
+     id: my-claim}
+"""
+    with (tmp_path / "workflow/claims.yaml").open("a") as claims:
+        claims.write(mine)
+    done = bleuprint(tmp_path, "explain", "39")
+    assert done.returncode == 0, done.stderr
+    claim = re.search(r"id +my-claim \((workflow/claims\.yaml):(\d+)\)", done.stdout)
+    assert claim is not None
+    assert (tmp_path / claim[1]).read_text().split("\n")[int(claim[2]) - 1].strip() == "id: my-claim}"
+    assert "Verdict in the table default: reproduced" in done.stdout

@@ -148,17 +148,17 @@ def test_files_outside_the_project_are_named_whole(project: Path, tmp_path_facto
 def test_a_stub_claims_nothing_until_it_is_filled_in(project: Path) -> None:
     params, _ = added(project, wish("mine", "tiny-cased"))
     own = project / CLAIMS
-    assert load_claims("mine", own=own) == ()
+    assert load_claims("mine", own=own, tables_dir=project / "workflow/tables") == ()
     head, stub = own.read_text().split("# mine\n")
     own.write_text(head + "".join(f"{line.removeprefix('# ')}\n" for line in stub.splitlines()))
-    [claim] = load_claims("mine", own=own)
+    [claim] = load_claims("mine", own=own, tables_dir=project / "workflow/tables")
     assert isinstance(claim, ValueClaim)
     assert (claim.tables, claim.metric, claim.split) == ({"mine": "mine"}, "bleu_13a", "test_2016_flickr")
     splits = {name: params.datasets[params.corpora[it.corpus].dataset].splits for name, it in params.recipes.items()}
     check_claims([claim], splits)
     own.write_text(own.read_text().replace("mine-claim", "readme-parameters"))
     with pytest.raises(ValueError, match=r"claims\.yaml: claims with an id of claims\.yaml: readme-parameters"):
-        load_claims("mine", own=own)
+        load_claims("mine", own=own, tables_dir=project / "workflow/tables")
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

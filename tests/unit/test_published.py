@@ -88,6 +88,16 @@ def test_a_file_with_a_mistake_is_refused(tmp_path: Path, claims: list[dict[str,
         load_claims("t", tmp_path / "claims.yaml")
 
 
+def test_a_claim_of_a_table_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """It would stand in no report."""
+    claims = tmp_path / "claims.yaml"
+    claims.write_text(json.dumps({"claims": [{**CURVE, "tables": {"forensic": "small"}}]}))
+    with pytest.raises(
+        ValueError, match=r"claims\.yaml: claim .: unknown table 'forensic' \(did you mean forensics\?\)"
+    ):
+        load_claims("forensics", claims)
+
+
 # --- the claims themselves --------------------------------------------------------------------------------------------
 
 

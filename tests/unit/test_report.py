@@ -125,7 +125,7 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / "evidence.yaml").write_text(EVIDENCE)
     (tmp_path / "log.csv").write_text(LOG)
     (tmp_path / "tables").mkdir()
-    for table in ("t", "u"):
+    for table in ("t", "u", "curves", "absent"):
         (tmp_path / f"tables/{table}.yaml").touch()
     return tmp_path
 
@@ -383,7 +383,11 @@ def test_a_seed_that_diverged_is_in_no_mean_of_a_drawn_curve(project: Path) -> N
         for run in ("small-1", "small-2")
     }
     measured = mean_curve([histories[run.run] for run in runs], [{}, {}])
-    claim = next(claim for claim in load_claims("t", project / "claims.yaml") if isinstance(claim, CurveClaim))
+    claim = next(
+        claim
+        for claim in load_claims("t", project / "claims.yaml", tables_dir=project / "tables")
+        if isinstance(claim, CurveClaim)
+    )
     judgement = CurveJudgement(claim, "small", runs, {}, measured, None, None, "diverged")
     drawn = dict(seed_losses(judgement, "train_loss", histories))
     assert [(drawn[1][key]) for key in ("loss", "low", "high", "seeds")] == [6.53, 6.53, 6.53, 1]
@@ -578,7 +582,11 @@ def test_a_training_of_one_epoch_is_a_ring_for_each_of_its_losses() -> None:
 
 def test_bleu_figure_ticks_the_claim_of_its_own_experiment(project: Path) -> None:
     results = [result(name, False) for name in RUNS]
-    first = next(claim for claim in load_claims("t", project / "claims.yaml") if isinstance(claim, ValueClaim))
+    first = next(
+        claim
+        for claim in load_claims("t", project / "claims.yaml", tables_dir=project / "tables")
+        if isinstance(claim, ValueClaim)
+    )
     svg = render_svg(bleu_chart(results, [judge(first, "t", results, {"small-1": []})]))
     assert len(re.findall(r'aria-roledescription="tick"', svg)) == 1
     assert len(re.findall(r'aria-roledescription="point"', svg)) == 4
@@ -620,7 +628,7 @@ def test_curve_figure_is_there_only_where_a_published_curve_was_rerun(project: P
         (
             "evidence.yaml",
             EVIDENCE.replace("tables: [u]", "tables: [v]"),
-            r"evidence\.yaml: evidence elsewhere: unknown table 'v'; valid: t, u",
+            r"evidence\.yaml: evidence elsewhere: unknown table 'v'; valid: absent, curves, t, u",
         ),
         ("claims.yaml", CLAIMS.replace("absent: absent", "absent: smal"), r"claim f: unknown experiment 'smal'"),
     ],

@@ -42,7 +42,7 @@ OptionalTable = Annotated[
     ),
 ]
 ClaimName = Annotated[
-    str, typer.Argument(metavar="CLAIM", help="An id of reference/claims.yaml, or a number of its row, such as 26.4.")
+    str, typer.Argument(metavar="CLAIM", help="The id of a claim, or a number of its row, such as 26.4.")
 ]
 CardFile = Annotated[Path | None, typer.Option("--out", help="The file to write; else it goes to stdout.")]
 Engine = Annotated[Literal["ctranslate2"], typer.Option("--to", help="The engine that will read the model.")]

@@ -127,7 +127,8 @@ def export(run: RunName, to: Engine, quantization: Quantization = "none") -> Non
 def unlock() -> None:
     """Remove what a killed DVC left locked or half written.
 
-    What still works here keeps its lock, and of dvc.lock all stays that was written. `make repro` and Snakemake do so first.
+    What still works here keeps its lock; of a dvc.lock that was cut off all that was written stays. `make repro` and
+    Snakemake do so first.
 
     Example: python -m bleuprint unlock
     """

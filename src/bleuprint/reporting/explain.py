@@ -13,17 +13,16 @@ from bleuprint.report import judge_claim, read_result_of
 from bleuprint.reporting.pointers import line_of, line_of_claim, place_of, shown_path, span_of
 from bleuprint.reporting.sections import claimed_value, measured_curve, measured_value
 from bleuprint.scoring import Result
-from bleuprint.strict import choose, read_json, read_yaml, validate
+from bleuprint.strict import choose, read_json
 from bleuprint.verdicts.claims import CurveJudgement, Judgement
 from bleuprint.verdicts.curves import Epoch, read_history, without_cut_off
 from bleuprint.verdicts.published import (
-    CLAIMS_FILE,
     COUNTS,
     AnyClaim,
-    Claims,
     CountClaim,
     CurveClaim,
     ValueClaim,
+    read_claims,
 )
 from bleuprint.verdicts.reckoning import RULES, arithmetic
 
@@ -82,8 +81,8 @@ class Sources(NamedTuple):
 
 
 def all_claims() -> dict[str, AnyClaim]:
-    """Return every claim of reference/claims.yaml by its id."""
-    return {claim.id: claim for claim in validate(Claims, read_yaml(CLAIMS_FILE), CLAIMS_FILE).claims}
+    """Return every claim by its id, those of the project's own file last."""
+    return {claim.id: claim for claims in read_claims().values() for claim in claims}
 
 
 def find_claim(asked: str, judgements: Sequence[Judgement | CurveJudgement]) -> str:
@@ -165,8 +164,9 @@ def explain(
 
 
 def claim_lines(judgement: Judgement | CurveJudgement) -> list[str]:
-    """Return the claim as claims.yaml has it, with its line there."""
+    """Return the claim as its file has it, with its line there."""
     claim = judgement.claim
+    file = next(file for file, claims in read_claims().items() if claim.id in {one.id for one in claims})
     if isinstance(claim, CurveClaim):
         value = f"the curve {claim.file}"
         tolerance = f"{claim.median_tolerance:g} nats in the median, {claim.max_tolerance:g} at most"
@@ -175,7 +175,7 @@ def claim_lines(judgement: Judgement | CurveJudgement) -> list[str]:
         value += f" on {claim.split}" if isinstance(claim, ValueClaim) else ""
         tolerance = "none" if claim.tolerance is None else f"{claim.tolerance:,g} {claim.unit}"
     return [
-        f"id         {claim.id} ({shown_path(CLAIMS_FILE)}:{line_of_claim(CLAIMS_FILE, claim.id)})",
+        f"id         {claim.id} ({shown_path(file)}:{line_of_claim(file, claim.id)})",
         f"says       {claim.who}: {claim.text}",
         f"value      {value}",
         f"tolerance  {tolerance}",

@@ -25,9 +25,10 @@ def shown_path(path: Path) -> str:
 
 
 def line_of_claim(path: Path, name: str) -> int:
-    """Return the line of claims.yaml in which a claim begins."""
-    lines = path.read_text(encoding="utf-8").split("\n")
-    return 1 + next(number for number, line in enumerate(lines) if line.split() == ["-", "id:", name])
+    """Return the line of a file of claims in which a claim has its id."""
+    (_, claims), *_ = YAML(typ="safe", pure=True).compose(path.read_text(encoding="utf-8")).value
+    pairs = (pair for claim in claims.value for pair in claim.value)
+    return 1 + next(key.start_mark.line for key, value in pairs if (key.value, value.value) == ("id", name))
 
 
 def line_of(path: Path, keys: Sequence[str]) -> int:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from bleuprint.graph import TABLES_DIR
 from bleuprint.metrics import METRICS
 from bleuprint.params import Splits
 from bleuprint.strict import Count, Name, NonNegative, Positive, RelativePath, Strict, choose, read_yaml, validate
@@ -164,8 +165,8 @@ class Claims(Strict):
         return self
 
 
-def load_claims(table: str, path: Path = CLAIMS_FILE, own: Path = OWN_CLAIMS_FILE) -> tuple[AnyClaim, ...]:
-    """Return the claims that `table` prints, in the order of the file, then those of the project's own file.
+def read_claims(path: Path = CLAIMS_FILE, own: Path = OWN_CLAIMS_FILE) -> dict[Path, tuple[AnyClaim, ...]]:
+    """Return what others published, and what they claim of the project's own tables, each by its file.
 
     ValueError names file, claim, key and value at fault; a project may have no file of its own.
     """
@@ -173,7 +174,24 @@ def load_claims(table: str, path: Path = CLAIMS_FILE, own: Path = OWN_CLAIMS_FIL
     added = validate(Claims, read_yaml(own), own).claims if own.exists() else ()
     if double := {claim.id for claim in published} & {claim.id for claim in added}:
         raise ValueError(f"{own}: claims with an id of {path.name}: {', '.join(sorted(double))}")
-    return tuple(claim for claim in (*published, *added) if table in claim.tables)
+    return {path: published, own: added}
+
+
+def load_claims(
+    table: str, path: Path = CLAIMS_FILE, own: Path = OWN_CLAIMS_FILE, tables_dir: Path = TABLES_DIR
+) -> tuple[AnyClaim, ...]:
+    """Return the claims that `table` prints, in the order of the file, then those of the project's own file.
+
+    `tables_dir` holds a file {table}.yaml for every table that claims may name. ValueError as read_claims, and where a
+    claim names another table.
+    """
+    tables = {file.stem: file for file in sorted(tables_dir.glob("*.yaml"))}
+    found = read_claims(path, own)
+    for file, claims in found.items():
+        for claim in claims:
+            for name in claim.tables:
+                choose("table", name, tables, f"{file}: claim {claim.id}: ")
+    return tuple(claim for claims in found.values() for claim in claims if table in claim.tables)
 
 
 def experiments_of(claim: AnyClaim) -> list[str]:
