@@ -111,24 +111,36 @@ def mend_lock_file(root: Path) -> bool:
     """Make dvc.lock whole where DVC was killed while it wrote it, and return whether it was cut off.
 
     DVC writes the whole file anew, in place. The stages before the cut stay, the others are taken from the last commit;
-    what was run since then DVC finds in its cache, or runs again.
+    what was run since then DVC finds in its cache, or runs again. Nothing is done while a DVC holds the project's lock,
+    for then it may be writing.
     """
+    from dvc.lock import LockError, make_lock
     from dvc.utils.serialize import dumps_yaml
 
-    path = root / "dvc.lock"
-    if not path.exists() or recorded(text := path.read_text(encoding="utf-8", errors="replace")) is not None:
+    path, kept = root / "dvc.lock", list_of_dvc(root).with_name("dvc.lock.cut-off")
+    if not is_cut_off(path):
         return False
-    if "\n<<<<<<< " in text:  # a merge's: DVC says so
-        return False
-    *_, cut = 0, *(start.start() for start in START_OF_A_STAGE.finditer(text))
-    committed = output_of("git", "-C", str(root), "show", "HEAD:./dvc.lock")
-    stages = {**(recorded(f"{committed}\n") or {}), **(recorded(text[:cut]) or {})}
-    kept = list_of_dvc(root).with_name("dvc.lock.cut-off")
     kept.parent.mkdir(parents=True, exist_ok=True)
-    path.replace(kept)
-    write_text(path, dumps_yaml({"schema": "2.0", "stages": stages}))
+    try:
+        with make_lock(str(kept.with_name("lock")), tmp_dir=str(kept.parent)):
+            if not is_cut_off(path):
+                return False
+            text = path.read_text(encoding="utf-8", errors="replace")
+            *_, cut = 0, *(start.start() for start in START_OF_A_STAGE.finditer(text))
+            committed = output_of("git", "-C", str(root), "show", "HEAD:./dvc.lock")
+            stages = {**(recorded(f"{committed}\n") or {}), **(recorded(text[:cut]) or {})}
+            path.replace(kept)
+            write_text(path, dumps_yaml({"schema": "2.0", "stages": stages}))
+    except LockError:
+        return False
     logger.warning("%s was cut off when DVC was killed; mended by the last commit. As it was: %s", path, kept)
     return True
+
+
+def is_cut_off(path: Path) -> bool:
+    """Return whether there is a dvc.lock that is not whole; one with the marks of a merge is its user's to mend."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else None
+    return text is not None and recorded(text) is None and "\n<<<<<<< " not in text
 
 
 def recorded(text: str) -> dict[str, Any] | None:
@@ -139,11 +151,11 @@ def recorded(text: str) -> dict[str, Any] | None:
     """
     from dvc.schema import COMPILED_LOCKFILE_SCHEMA
     from dvc.utils.serialize import loads_yaml
+    from dvc.utils.strictyaml import YAMLValidationError, validate
     from ruamel.yaml import YAMLError
-    from voluptuous import Invalid
 
     try:
-        stages: dict[str, Any] | None = COMPILED_LOCKFILE_SCHEMA(loads_yaml(text)).get("stages")
-    except (YAMLError, Invalid):
+        stages: dict[str, Any] | None = validate(loads_yaml(text), COMPILED_LOCKFILE_SCHEMA).get("stages")
+    except (YAMLError, YAMLValidationError):
         return None
     return stages if text.endswith("\n") else None

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from dvc.fs import localfs
-from dvc.lock import LockError
+from dvc.lock import LockError, make_lock
 from dvc.rwlock import rwlock
 from dvc.utils.serialize import dumps_yaml
 
@@ -172,3 +172,13 @@ def test_a_whole_dvc_lock_is_left_alone(project: Path) -> None:
     (project / "dvc.lock").write_text(WRITTEN)
     assert not mend_lock_file(project)
     assert (project / "dvc.lock").read_text() == WRITTEN
+
+
+def test_a_dvc_lock_that_is_being_written_is_left_alone(
+    cut_off: Callable[[int], dict[str, Any]], project: Path
+) -> None:
+    (project / "dvc.lock").write_text(WRITTEN[:100])
+    with make_lock(str(project / ".dvc/tmp/lock"), tmp_dir=str(project / ".dvc/tmp")):
+        assert not mend_lock_file(project)
+    assert (project / "dvc.lock").read_text() == WRITTEN[:100]
+    assert mend_lock_file(project)
