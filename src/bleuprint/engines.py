@@ -146,8 +146,8 @@ def is_cut_off(path: Path) -> bool:
 def recorded(text: str) -> dict[str, Any] | None:
     """Return the stages of a dvc.lock, None where it is cut off.
 
-    That is one that DVC would not read or that has no key `stages`. Where a line is cut, DVC may read it none the less,
-    and would run again what is not in it.
+    That is one that DVC would not read, that has no key `stages`, or whose last line does not end. A cut at the end of
+    a line may go unseen: DVC then finds in its cache, or runs again, what is missing.
     """
     from dvc.schema import COMPILED_LOCKFILE_SCHEMA
     from dvc.utils.serialize import loads_yaml

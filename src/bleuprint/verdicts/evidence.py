@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from bleuprint.graph import TABLES_DIR
 from bleuprint.strict import Name, RelativePath, Strict, choose, read_yaml, validate
-from bleuprint.verdicts.published import AnyClaim, CurveClaim
+from bleuprint.verdicts.published import AnyClaim, CurveClaim, check_tables
 
 EVIDENCE_FILE = Path(__file__).parents[1] / "reference" / "evidence.yaml"
 Tables = Annotated[tuple[Name, ...], Field(min_length=1)]
@@ -83,10 +83,8 @@ def load_evidence(table: str, path: Path = EVIDENCE_FILE, tables_dir: Path = TAB
     `tables_dir` holds a file {table}.yaml for every table that evidence may name.
     """
     whole = validate(Evidence, read_yaml(path), path)
-    tables = {file.stem: file for file in sorted(tables_dir.glob("*.yaml"))}
     for one in whole.all():
-        for name in one.tables:
-            choose("table", name, tables, f"{path}: evidence {one.id}: ")
+        check_tables(one.tables, tables_dir, f"{path}: evidence {one.id}: ")
     return Evidence(
         evidence=tuple(item for item in whole.evidence if table in item.tables),
         consequences=tuple(one for one in whole.consequences if table in one.tables),

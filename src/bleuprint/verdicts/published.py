@@ -1,6 +1,6 @@
 """What others published, as data: reference/claims.yaml as strict models, and what a claim may be a number of."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -185,13 +185,18 @@ def load_claims(
     `tables_dir` holds a file {table}.yaml for every table that claims may name. ValueError as read_claims, and where a
     claim names another table.
     """
-    tables = {file.stem: file for file in sorted(tables_dir.glob("*.yaml"))}
     found = read_claims(path, own)
     for file, claims in found.items():
         for claim in claims:
-            for name in claim.tables:
-                choose("table", name, tables, f"{file}: claim {claim.id}: ")
+            check_tables(claim.tables, tables_dir, f"{file}: claim {claim.id}: ")
     return tuple(claim for claims in found.values() for claim in claims if table in claim.tables)
+
+
+def check_tables(names: Iterable[str], tables_dir: Path, prefix: str) -> None:
+    """Raise ValueError, which begins with `prefix`, where a table has no file {table}.yaml in `tables_dir`."""
+    tables = {file.stem: file for file in sorted(tables_dir.glob("*.yaml"))}
+    for name in names:
+        choose("table", name, tables, prefix)
 
 
 def experiments_of(claim: AnyClaim) -> list[str]:
