@@ -33,13 +33,15 @@ def download(dataset: DatasetName) -> None:
     with plain_errors("starts where the download stopped"):
         from bleuprint.graph import load_params
         from bleuprint.inputs import make_dataset
+        from bleuprint.progress import download_lines
         from bleuprint.strict import choose
 
         params = load_params()
         choose("dataset", dataset, params.datasets)
         start_alone("download", dataset)
         out = RAW / dataset
-        make_dataset(params.datasets[dataset], out, DOWNLOADS / dataset, CHECKSUMS / f"{dataset}.yaml")
+        with download_lines(DOWNLOADS / dataset):
+            make_dataset(params.datasets[dataset], out, DOWNLOADS / dataset, CHECKSUMS / f"{dataset}.yaml")
         check_unchanged("download", dataset, params.datasets[dataset], load_params().datasets.get(dataset))
         wrote(out)
 
@@ -86,7 +88,7 @@ def train(run: RunName) -> None:
         from bleuprint.files import held
         from bleuprint.graph import load_params
         from bleuprint.process import launch, prepare
-        from bleuprint.progress import training_bar
+        from bleuprint.progress import training_progress
         from bleuprint.tracking import tracked
 
         params = load_params()
@@ -116,7 +118,7 @@ def train(run: RunName) -> None:
             with (
                 held(work),
                 tracked(params.table, run, work / "mlflow_run_id", settings_of(params, run)) as observe,
-                training_bar(run, recipe.train.max_steps) as show,
+                training_progress(run, recipe.train.max_steps) as show,
             ):
                 note_processes(work, place.processes)
 
