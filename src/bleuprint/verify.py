@@ -23,7 +23,8 @@ from bleuprint.graph import Params, Run, load_table
 from bleuprint.hypotheses import HISTORY, rebuild_decoded
 from bleuprint.inputs import Places, find_corpus, find_raw
 from bleuprint.provenance import hash_files
-from bleuprint.report import put_together, read_result_of, readme_block, render_report, split_block
+from bleuprint.report import readme_block, render_report, split_block
+from bleuprint.reporting.reported import put_together, read_result_of
 from bleuprint.scoring import Result, score_forced, score_test_set
 from bleuprint.segmentation import usable_cores
 from bleuprint.verdicts.curves import Epoch, finite_epochs, read_history

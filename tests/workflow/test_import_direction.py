@@ -85,8 +85,10 @@ LAYERS = (
         "reporting/sections",
     ),
     ("reporting/forensics", "reporting/run_facts"),
+    ("reporting/reported",),
+    ("reporting/card", "reporting/explain", "reporting/page"),
     ("report",),
-    ("reporting/card", "reporting/explain", "reporting/page", "verify"),
+    ("verify",),
     ("translation/attention_page",),
     ("commands/completion",),
     ("commands/arguments", "commands/unchanged"),
@@ -110,7 +112,7 @@ WITHOUT_TORCH = (
     "estimates/cost", "estimates/plans", "inputs", "verify", "reporting/explain", "reporting/pointers",
     "verdicts/reckoning", "verdicts/significance", "reporting/card", "attended", "reporting/hypertext",
     "reporting/interactive", "reporting/lengths", "reporting/licences", "reporting/page", "reporting/run_facts",
-    "reporting/samples",
+    "reporting/reported", "reporting/samples",
 )  # fmt: skip
 # A model is arithmetic.
 FILES_AND_LOGS = {
@@ -163,13 +165,14 @@ def test_no_torch_at_run_time() -> None:
     """Of others' packages too: sacreBLEU scores, altair draws, and torch is not in the process."""
     code = """
 import sys
-from bleuprint import metrics, report
+from bleuprint import metrics
+from bleuprint.reporting import figures
 from bleuprint.verdicts import claims
 from bleuprint.params import Scoring
 settings = Scoring(bootstrap_resamples=2, bootstrap_seed=1)
 for name in metrics.METRICS:
     metrics.score_corpus(metrics.build_metric(name), ["ein Hund rennt ."], ["ein Hund rennt ."], settings)
-report.render_svg(report.loss_chart([{"run": "a", "step": 1, "loss of": "training", "loss": 1.0}]))
+figures.render_svg(figures.loss_chart([{"run": "a", "step": 1, "loss of": "training", "loss": 1.0}]))
 print("torch" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

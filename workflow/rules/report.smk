@@ -38,6 +38,7 @@ rule report:
             "reporting/licences",
             "reporting/markdown",
             "reporting/page",
+            "reporting/reported",
             "reporting/run_facts",
             "reporting/run_tables",
             "reporting/samples",

@@ -148,9 +148,9 @@ def card(run: RunName, out: CardFile = None) -> None:
     with plain_errors("starts again"):
         from bleuprint.files import write_text
         from bleuprint.graph import load_params
-        from bleuprint.report import read_result_of, require
         from bleuprint.reporting.card import Subject, load_facts, render_card
         from bleuprint.reporting.licences import load_licences
+        from bleuprint.reporting.reported import read_result_of, require
         from bleuprint.reporting.run_facts import RunProvenance
         from bleuprint.strict import read_json, validate
 

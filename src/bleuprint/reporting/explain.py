@@ -9,8 +9,8 @@ from bleuprint.files import sha256_of
 from bleuprint.graph import PARAMS_FILE, Params, Run
 from bleuprint.hypotheses import HISTORY
 from bleuprint.metrics import METRICS
-from bleuprint.report import judge_claim, read_result_of
 from bleuprint.reporting.pointers import line_of, line_of_claim, place_of, shown_path, span_of
+from bleuprint.reporting.reported import judge_claim, read_result_of
 from bleuprint.reporting.sections import claimed_value, measured_curve, measured_value
 from bleuprint.scoring import Result
 from bleuprint.strict import choose, read_json

@@ -17,13 +17,13 @@ from bleuprint.attended import Attention, Sentence
 from bleuprint.files import write_text
 from bleuprint.graph import Run
 from bleuprint.params import Corpus, Experiment, Splits
-from bleuprint.report import Reported, require
 from bleuprint.reporting.figures import LABELS, bar_name
 from bleuprint.reporting.forensics import render_curves, render_evidence
 from bleuprint.reporting.hypertext import inline, named, to_html, visible
 from bleuprint.reporting.interactive import FIGURES, describe, interactive
 from bleuprint.reporting.lengths import length_chart, length_rows
 from bleuprint.reporting.licences import LICENCES_FILE, load_licences
+from bleuprint.reporting.reported import Reported, require
 from bleuprint.reporting.run_facts import Facts, RunProvenance, facts_of
 from bleuprint.reporting.run_tables import render_runs, render_single_runs
 from bleuprint.reporting.samples import choose_samples
