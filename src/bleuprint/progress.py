@@ -84,15 +84,16 @@ def open_bar() -> "Progress":
 
 def show(bar: "Progress", task: "TaskID", step: int, metrics: Mapping[str, float]) -> None:
     """Move the bar to an update; the first one of this process begins its clock, for a run may resume."""
-    if not bar.tasks[task].started:
-        bar.reset(task, completed=step)
     texts = bar.tasks[task].fields
     if "train_loss" in metrics:
         texts["loss"] = f"loss {metrics['train_loss']:.3f}"
         texts["rate"] = f"{metrics['tokens_per_second']:,.0f} tokens/s"
     if "validation_loss" in metrics:
         texts["valid"] = f"validation {metrics['validation_loss']:.3f}"
-    bar.update(task, completed=step)
+    if bar.tasks[task].started:
+        bar.update(task, completed=step)
+    else:
+        bar.reset(task, completed=step)  # draws at once: the texts must be there
 
 
 @contextmanager
