@@ -286,22 +286,55 @@ def test_a_redirect_is_followed_over_http_and_refused_to_a_local_file(
 
 @pytest.mark.parametrize(
     ("path", "data", "message"),
+    # named, for pytest makes names of bytes, and gzip writes the second into them: two workers collected other names
     [
-        ("raw/val.en.gz", packed(TEXTS)["raw/val.en.gz"][:-9], r"val\.en.* is a broken or truncated gzip file"),
-        ("raw/val.en.gz", b"not gzip", r"val\.en.* is a broken or truncated gzip file"),
-        ("raw/val.en.gz", gzip.compress(b"A\nB\xff\n"), r"val\.en, line 2 is not UTF-8: byte 0xff"),
-        ("raw/val.en.gz", gzip.compress(b"A\n" + b" " * (1 << 20) + b"\n"), r"line 2 has more than 1,048,576 bytes"),
-        (
+        pytest.param(
+            "raw/val.en.gz",
+            packed(TEXTS)["raw/val.en.gz"][:-9],
+            r"val\.en.* is a broken or truncated gzip file",
+            id="truncated",
+        ),
+        pytest.param(
+            "raw/val.en.gz",
+            b"not gzip",
+            r"val\.en.* is a broken or truncated gzip file",
+            id="not gzip",
+        ),
+        pytest.param(
+            "raw/val.en.gz",
+            gzip.compress(b"A\nB\xff\n"),
+            r"val\.en, line 2 is not UTF-8: byte 0xff",
+            id="not UTF-8",
+        ),
+        pytest.param(
+            "raw/val.en.gz",
+            gzip.compress(b"A\n" + b" " * (1 << 20) + b"\n"),
+            r"line 2 has more than 1,048,576 bytes",
+            id="long line",
+        ),
+        pytest.param(
             "raw/val.en.gz",
             gzip.compress((b"x" * 65_535 + b"\n") * 1025),
             r"its [\d,]+ bytes unpack to more than 67,108,864$",
+            id="unpacks to too much",
         ),
-        ("raw/val.en.gz", gzip.compress(b"A\nB\n"), r"split 'val' must have equal line counts.*val\.en 2, val\.de 1"),
-        ("raw/test.lc.tok.de.gz", gzip.compress(b""), r"split 'test'.*test\.de 1, test\.lc\.tok\.de 0"),
-        (
+        pytest.param(
+            "raw/val.en.gz",
+            gzip.compress(b"A\nB\n"),
+            r"split 'val' must have equal line counts.*val\.en 2, val\.de 1",
+            id="a line too many",
+        ),
+        pytest.param(
+            "raw/test.lc.tok.de.gz",
+            gzip.compress(b""),
+            r"split 'test'.*test\.de 1, test\.lc\.tok\.de 0",
+            id="official text missing",
+        ),
+        pytest.param(
             "raw/dev.en.gz",
             gzip.compress(b"A\n"),
             r"'dev\.en' belongs to no split; .* begin with one of train, val, test",
+            id="no split",
         ),
     ],
 )
