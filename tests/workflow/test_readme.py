@@ -21,6 +21,20 @@ def test_the_table_is_the_committed_reports(tmp_path: Path) -> None:
     assert copy.read_text() == text, "README.md is behind reports/default: python -m bleuprint readme"
 
 
+def test_what_each_choice_costs_is_what_the_report_says() -> None:
+    """The differences on the first test set, typed by hand into docs/, are those of every experiment compared."""
+    report = (ROOT / "reports/ablation/results.md").read_text()
+    row = r"^\| `(ablate-[\w-]+)` \| [^|]+ \| `test_2016_flickr` \| [^|]+ \| ([-+][\d.]+) \| (\[.+?\]) \|"
+    measured = {name: f"{change} {interval}" for name, change, interval in re.findall(row, report, flags=re.MULTILINE)}
+    typed = re.findall(
+        r"^\|[^|]+\| `(ablate-[\w-]+)` \| (.+) \|$",
+        (ROOT / "docs/the-table-explained.md").read_text(),
+        flags=re.MULTILINE,
+    )
+    assert measured
+    assert dict(typed) == measured
+
+
 def test_the_readme_stays_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= LONGEST_README, "put it into docs/"
 
